@@ -157,7 +157,8 @@ func TestPodSpec(t *testing.T) {
 	}
 }
 
-// TestManifests: the manifests make the VM in another cluster, with the export's volumes.
+// TestManifests: the manifests make the VM in another cluster, with the export's volumes but its persistent state,
+// which is files.
 func TestManifests(t *testing.T) {
 	g := newRig(t)
 	g.pvc("web-root")
@@ -171,6 +172,11 @@ func TestManifests(t *testing.T) {
 		template := kubevirt.DataVolumeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Name: "web-root"}}
 		vm.Spec.DataVolumeTemplates = []kubevirt.DataVolumeTemplateSpec{template}
 		vm.Spec.Template.Spec.Domain.Devices.Filesystems = []kubevirt.Filesystem{{Name: "of-data"}}
+		vm.Spec.Template.Spec.Domain.Devices.TPM = &kubevirt.TPMDevice{Persistent: new(true)}
+	})
+	g.pvc("state", func(c *corev1.PersistentVolumeClaim) {
+		c.Labels = map[string]string{pod.StateLabel: vm.Name}
+		c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)}
 	})
 	g.export(kindVM, "web")
 	g.expect(api.Pending, "PodPending")

@@ -36,6 +36,9 @@ func (r *Reconciler) manifests(ctx context.Context, w *work, s *source, base, au
 	}
 	all = append(all, vm)
 	for i, v := range config(w, s).Volumes {
+		if s.volumes[i].state {
+			continue
+		}
 		of, source := s.volumes[i].pvc.Spec, s.volumes[i].source
 		from, kind := download(w, v, base, trust)
 		if t := templateOf(vm, source); t != nil {

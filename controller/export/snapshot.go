@@ -58,7 +58,8 @@ func (f *sources) ofSnapshot(ctx context.Context, w *work) (*source, error) {
 			}
 		}
 		s.volumes = append(s.volumes, volume{
-			pvc: pvc, source: b.PersistentVolumeClaim.Name, disk: !uses[b.VolumeName].Filesystem || isBlock(pvc),
+			pvc: pvc, source: b.PersistentVolumeClaim.Name, state: pod.IsSavedState(b.VolumeName),
+			disk: isBlock(pvc) || !uses[b.VolumeName].Filesystem && !pod.IsSavedState(b.VolumeName),
 		})
 	}
 	s.conditions = []api.Condition{created}

@@ -15,6 +15,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/state"
 )
 
 // source is what an export serves.
@@ -40,6 +41,8 @@ type volume struct {
 	source string
 	// disk says that the PVC has a guest's disk.
 	disk bool
+	// state says that the PVC has the VM's persistent state, which no manifest names.
+	state bool
 }
 
 // reason is a condition's reason, in KubeVirt's words.
@@ -134,6 +137,13 @@ func (f *sources) ofVM(ctx context.Context, w *work) (*source, error) {
 		if !filled {
 			missing = use.Name
 		}
+	}
+	kept, err := state.Of(ctx, f.live, vm)
+	if err != nil {
+		return nil, err
+	}
+	if kept != nil {
+		s.volumes = append(s.volumes, volume{pvc: kept, source: kept.Name, state: true})
 	}
 	vmi := new(kubevirt.VirtualMachineInstance)
 	err = f.client.Get(ctx, key, vmi)

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -71,11 +73,26 @@ func NewState(vmi *kubevirt.VirtualMachineInstance, o StateOptions) *corev1.Pers
 // FindState returns the PVC among some that has the persistent state of an instance; nil if none has. A
 // PVC without an owner is one that a user has kept of an earlier VirtualMachine.
 func FindState(vmi *kubevirt.VirtualMachineInstance, pvcs []corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
-	owner := stateOwner(vmi).UID
+	return findState(vmi.Name, stateOwner(vmi).UID, pvcs)
+}
+
+// FindVMState is FindState for the instances of a VirtualMachine.
+func FindVMState(vm *kubevirt.VirtualMachine, pvcs []corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	return findState(vm.Name, vm.UID, pvcs)
+}
+
+// SavedState is the name of the volume that a VirtualMachine's persistent state is in snapshots of it. It is
+// KubeVirt's.
+func SavedState(vm string) string { return LabelOf(StateLabel + "-" + vm) }
+
+// IsSavedState reports whether a volume in a snapshot is the persistent state of the VirtualMachine.
+func IsSavedState(volume string) bool { return strings.HasPrefix(volume, StateLabel+"-") }
+
+func findState(name string, owner types.UID, pvcs []corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	var kept *corev1.PersistentVolumeClaim
 	for i := range pvcs {
 		c := &pvcs[i]
-		if c.DeletionTimestamp != nil || c.Labels[StateLabel] != LabelOf(vmi.Name) {
+		if c.DeletionTimestamp != nil || c.Labels[StateLabel] != LabelOf(name) {
 			continue
 		}
 		switch of := metav1.GetControllerOf(c); {

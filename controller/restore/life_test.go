@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/vm"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
@@ -243,6 +244,56 @@ func TestSameVM(t *testing.T) {
 	revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: now.Spec.Instancetype.RevisionName}}
 	if !g.Exists(t, revision) || revision.Name == "captured" || !metav1.IsControlledBy(revision, now) {
 		t.Errorf("revision %+v", revision.ObjectMeta)
+	}
+}
+
+// TestState: a VM's UEFI variables and TPM come back with it, and take the place of those that it has.
+func TestState(t *testing.T) {
+	for target, left := range map[string]string{"web": "kept restored", "copy": "former kept restored"} {
+		t.Run(target, func(t *testing.T) {
+			g := newRig(t)
+			now := g.vm()
+			content := &api.VirtualMachineSnapshotContent{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "content"}}
+			fakecluster.Change(t, g.Cluster, content, func(c *api.VirtualMachineSnapshotContent) {
+				b := *c.Spec.VolumeBackups[0].DeepCopy()
+				b.VolumeName, b.VolumeSnapshotName = pod.SavedState("web"), new("vs-state")
+				b.PersistentVolumeClaim.Labels = map[string]string{pod.StateLabel: "web"}
+				b.PersistentVolumeClaim.OwnerReferences = []metav1.OwnerReference{ownedBy(now)}
+				c.Spec.VolumeBackups = append(c.Spec.VolumeBackups, b)
+			})
+			for _, name := range []string{"former", "kept"} {
+				pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+					Namespace: namespace, Name: name, Labels: map[string]string{pod.StateLabel: "web"},
+				}}
+				if name == "former" {
+					pvc.OwnerReferences = []metav1.OwnerReference{ownedBy(now)}
+				}
+				g.Add(t, pvc)
+			}
+			g.finish(g.restore(target, func(s *api.VirtualMachineRestoreSpec) {
+				s.VolumeRestoreOverrides = []api.VolumeRestoreOverride{{VolumeName: pod.SavedState("web"), RestoreName: "restored"}}
+			}))
+			made := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: target}}
+			if !g.Exists(t, made) {
+				t.Fatal("no VM")
+			}
+			var all corev1.PersistentVolumeClaimList
+			if err := g.List(t.Context(), &all); err != nil {
+				t.Fatal(err)
+			}
+			var there []string
+			for _, name := range []string{"former", "kept", "restored"} {
+				if g.claim(name) != nil {
+					there = append(there, name)
+				}
+			}
+			if found := pod.FindVMState(made, all.Items); found == nil || found.Name != "restored" || strings.Join(there, " ") != left {
+				t.Errorf("the VM's state is in %+v; PVCs %v", found, there)
+			}
+			if _, labelled := g.claim("kept").Labels[pod.StateLabel]; labelled != (target == "copy") {
+				t.Errorf("the label of the PVC that a user keeps: %t", labelled)
+			}
+		})
 	}
 }
 

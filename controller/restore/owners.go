@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
+	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/state"
 )
 
 // owners has a restored VM own its disks, and deletes those that it has no more.
@@ -108,9 +111,12 @@ func setOwner(ctx context.Context, w *work, by client.Writer, o client.Object) e
 	return nil
 }
 
-// deleteObsolete deletes the disks of templates that the restored VM does not have, if they
-// are the VM's.
+// deleteObsolete deletes the disks of templates that the restored VM does not have, and its former persistent state,
+// if they are the VM's.
 func (o *owners) deleteObsolete(ctx context.Context, w *work) error {
+	if err := o.dropState(ctx, w); err != nil {
+		return err
+	}
 	for _, name := range w.rs.Status.DeletedDataVolumes {
 		if err := o.dataVolumes.DeleteOwned(ctx, w.rs.Namespace, name, w.vm); err != nil {
 			return err
@@ -128,6 +134,38 @@ func (o *owners) deleteObsolete(ctx context.Context, w *work) error {
 		}
 		if err := o.client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete PVC %s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// dropState deletes the PVCs with the persistent state that the VM had, if the restore brought another. One that is
+// not the VM's own loses its label.
+func (o *owners) dropState(ctx context.Context, w *work) error {
+	i := slices.IndexFunc(w.rs.Status.Restores, func(one api.VolumeRestore) bool { return pod.IsSavedState(one.VolumeName) })
+	if i < 0 {
+		return nil
+	}
+	all, err := state.Labelled(ctx, o.live, w.vm.Namespace, w.vm.Name)
+	if err != nil {
+		return err
+	}
+	for n := range all {
+		pvc := &all[n]
+		if pvc.Name == w.rs.Status.Restores[i].PersistentVolumeClaimName || pvc.DeletionTimestamp != nil {
+			continue
+		}
+		if metav1.IsControlledBy(pvc, w.vm) {
+			if err := o.client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID}); client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("delete PVC %s/%s: %w", pvc.Namespace, pvc.Name, err)
+			}
+			continue
+		}
+		before := pvc.DeepCopy()
+		delete(pvc.Labels, pod.StateLabel)
+		p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := o.client.Patch(ctx, pvc, p); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("write PVC %s/%s: %w", pvc.Namespace, pvc.Name, err)
 		}
 	}
 	return nil

@@ -14,6 +14,8 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 // foreign begin the annotations of a PVC that are not its author's.
@@ -256,6 +258,9 @@ func (v *volumes) pvc(
 		}
 	}
 	source := content.Spec.Source.VirtualMachine
+	if pod.IsSavedState(b.VolumeName) {
+		metav1.SetMetaDataLabel(&made.ObjectMeta, pod.StateLabel, pod.LabelOf(w.rs.Spec.Target.Name))
+	}
 	metav1.SetMetaDataLabel(&made.ObjectMeta, "restore.kubevirt.io/source-vm-name", source.Name)
 	metav1.SetMetaDataLabel(&made.ObjectMeta, "restore.kubevirt.io/source-vm-namespace", source.Namespace)
 	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationName, w.rs.Name)

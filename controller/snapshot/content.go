@@ -122,8 +122,12 @@ func simplified(m metav1.ObjectMeta) metav1.ObjectMeta {
 // backups returns the source's PVCs that can have snapshots. As with KubeVirt, the snapshot
 // leaves out others.
 func (c *contents) backups(ctx context.Context, w *work) ([]api.VolumeBackup, error) {
+	uses, err := ownPVCs(ctx, c.live, w.vm)
+	if err != nil {
+		return nil, err
+	}
 	var all []api.VolumeBackup
-	for _, use := range ownPVCs(&w.vm.Spec.Template.Spec) {
+	for _, use := range uses {
 		key := client.ObjectKey{Namespace: w.vm.Namespace, Name: use.Name}
 		pvc := new(corev1.PersistentVolumeClaim)
 		if err := c.live.Get(ctx, key, pvc); err != nil { // the cache has no labels

@@ -14,6 +14,7 @@ import (
 	api "kubevirt.io/api/snapshot/v1beta1"
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
@@ -66,6 +67,33 @@ func TestOffline(t *testing.T) {
 	for _, meta := range g.driver.metas {
 		if len(meta.OwnerReferences) != 1 || meta.OwnerReferences[0].UID != content.UID {
 			t.Errorf("a VolumeSnapshot has the owners %+v", meta.OwnerReferences)
+		}
+	}
+}
+
+// TestState: the snapshot has the PVC with the VM's UEFI variables and TPM, once the VM has run.
+func TestState(t *testing.T) {
+	g := newRig(t)
+	vm := g.vm(func(vm *kubevirt.VirtualMachine) {
+		vm.Spec.Template.Spec.Domain.Devices.TPM = &kubevirt.TPMDevice{Persistent: new(true)}
+	})
+	for _, name := range []string{"before", "after"} {
+		want := "[root data]"
+		if name == "after" {
+			want = "[root data persistent-state-for-web]"
+			g.claim("kept", "csi")
+			pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept"}}
+			fakecluster.Change(t, g.Cluster, pvc, func(c *corev1.PersistentVolumeClaim) {
+				c.Labels = map[string]string{pod.StateLabel: "web"}
+				c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)}
+			})
+		}
+		g.snapshot(name)
+		g.reconcile(name)
+		g.driver.take(true)
+		g.reconcile(name)
+		if s := g.is(name, api.Succeeded, "Operation complete"); fmt.Sprint(s.Status.SnapshotVolumes.IncludedVolumes) != want {
+			t.Errorf("%s the VM has state: volumes %+v, want %s", name, s.Status.SnapshotVolumes, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/state"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
@@ -125,7 +127,10 @@ func (l *sources) unlockable(ctx context.Context, w *work) (string, error) {
 	if wantsMemory(w.s) && (w.vmi == nil || w.vmi.Status.Phase != kubevirt.Running) {
 		return "source does not run, and the snapshot must have its memory", nil
 	}
-	uses := ownPVCs(&w.vm.Spec.Template.Spec)
+	uses, err := ownPVCs(ctx, l.client, w.vm)
+	if err != nil {
+		return "", err
+	}
 	for _, use := range uses {
 		if why, err := l.unfit(ctx, w, use); err != nil || why != "" {
 			return why, err
@@ -149,15 +154,15 @@ func (l *sources) unlockable(ctx context.Context, w *work) (string, error) {
 	return l.inUse(ctx, w, uses)
 }
 
-// ownPVCs returns the PVCs of an instance whose contents are the guest's disks, files, and memory dump.
-func ownPVCs(spec *kubevirt.VirtualMachineInstanceSpec) []pod.PVC {
-	var all []pod.PVC
-	for _, use := range pod.PVCs(spec) {
-		if !use.Ephemeral {
-			all = append(all, use)
-		}
+// ownPVCs returns the PVCs of a VM whose contents are the guest's disks, files, memory dump, and persistent state.
+func ownPVCs(ctx context.Context, c client.Reader, vm *kubevirt.VirtualMachine) ([]pod.PVC, error) {
+	all := pod.PVCs(&vm.Spec.Template.Spec)
+	all = slices.DeleteFunc(all, func(use pod.PVC) bool { return use.Ephemeral })
+	kept, err := state.Of(ctx, c, vm)
+	if kept != nil {
+		all = append(all, state.Saved(vm, kept.Name))
 	}
-	return all
+	return all, err
 }
 
 // unfit returns why a PVC's content is not complete; "" if it is.

@@ -12,6 +12,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
 
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
@@ -155,8 +156,12 @@ func (w *work) listVolumes() {
 		return
 	}
 	has := map[string]bool{}
+	var kept []string
 	for _, b := range w.content.Spec.VolumeBackups {
 		has[b.VolumeName] = true
+		if pod.IsSavedState(b.VolumeName) {
+			kept = append(kept, b.VolumeName)
+		}
 	}
 	lists := new(api.SnapshotVolumesLists)
 	for _, v := range w.content.Spec.Source.VirtualMachine.Spec.Template.Spec.Volumes {
@@ -169,6 +174,7 @@ func (w *work) listVolumes() {
 			indicate(w.s, api.VMSnapshotPartialSnapshotIndication)
 		}
 	}
+	lists.IncludedVolumes = append(lists.IncludedVolumes, kept...)
 	w.s.Status.SnapshotVolumes = lists
 }
 

@@ -13,6 +13,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/state"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
@@ -113,15 +114,28 @@ func (s *snapshottables) statuses(
 			names[use.Volume] = use.Name
 		}
 	}
+	volumes := make([]string, 0, len(vm.Spec.Template.Spec.Volumes)+1)
 	for _, v := range vm.Spec.Template.Spec.Volumes {
-		one := kubevirt.VolumeSnapshotStatus{Name: v.Name, Enabled: true}
-		name, is := names[v.Name]
+		volumes = append(volumes, v.Name)
+	}
+	kept, err := state.Of(ctx, s.client, vm)
+	if err != nil {
+		return nil, false, err
+	}
+	if kept != nil {
+		saved := state.Saved(vm, kept.Name)
+		names[saved.Volume] = saved.Name
+		volumes = append(volumes, saved.Volume)
+	}
+	for _, v := range volumes {
+		one := kubevirt.VolumeSnapshotStatus{Name: v, Enabled: true}
+		name, is := names[v]
 		if !is {
-			one.Enabled, one.Reason = false, fmt.Sprintf("Snapshot is not supported for this volumeSource type [%s]", v.Name)
+			one.Enabled, one.Reason = false, fmt.Sprintf("Snapshot is not supported for this volumeSource type [%s]", v)
 			all = append(all, one)
 			continue
 		}
-		why, err := s.snapshottable(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: name}, v.Name)
+		why, err := s.snapshottable(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: name}, v)
 		if err != nil {
 			return nil, false, err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/state"
 )
 
 // states finds and makes the PVCs with the persistent state of instances.
@@ -30,11 +31,11 @@ func (s *states) pvc(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) 
 		return nil, err
 	}
 	made := pod.NewState(vmi, pod.StateOptions{Class: c.StateClass(), Shared: c.Flags.StateShared})
-	var all corev1.PersistentVolumeClaimList
-	if err := s.client.List(ctx, &all, client.InNamespace(vmi.Namespace), client.MatchingLabels{pod.StateLabel: made.Labels[pod.StateLabel]}); err != nil {
-		return nil, fmt.Errorf("list the PVCs with persistent state of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
+	all, err := state.Labelled(ctx, s.client, vmi.Namespace, vmi.Name)
+	if err != nil {
+		return nil, err
 	}
-	if found := pod.FindState(vmi, all.Items); found != nil {
+	if found := pod.FindState(vmi, all); found != nil {
 		return found, nil
 	}
 	switch err := s.client.Create(ctx, made); {

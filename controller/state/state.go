@@ -1,0 +1,37 @@
+// Package state finds the PVCs with the persistent state of VMs: UEFI variables and TPMs.
+package state
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// Of returns the PVC with the persistent state of a VirtualMachine; nil if it keeps none, or has not run yet.
+func Of(ctx context.Context, c client.Reader, vm *kubevirt.VirtualMachine) (*corev1.PersistentVolumeClaim, error) {
+	if vm.Spec.Template == nil || vmspec.PersistentState(&vm.Spec.Template.Spec) == nil {
+		return nil, nil
+	}
+	all, err := Labelled(ctx, c, vm.Namespace, vm.Name)
+	return pod.FindVMState(vm, all), err
+}
+
+// Labelled returns the PVCs whose label says that they have the persistent state of the VM of a name.
+func Labelled(ctx context.Context, c client.Reader, namespace, name string) ([]corev1.PersistentVolumeClaim, error) {
+	var all corev1.PersistentVolumeClaimList
+	if err := c.List(ctx, &all, client.InNamespace(namespace), client.MatchingLabels{pod.StateLabel: pod.LabelOf(name)}); err != nil {
+		return nil, fmt.Errorf("list the PVCs with persistent state of VM %s/%s: %w", namespace, name, err)
+	}
+	return all.Items, nil
+}
+
+// Saved is how snapshots of a VirtualMachine use the PVC of a name with its persistent state.
+func Saved(vm *kubevirt.VirtualMachine, pvc string) pod.PVC {
+	return pod.PVC{Volume: pod.SavedState(vm.Name), Name: pvc, Filesystem: true}
+}
