@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -71,9 +72,28 @@ func format(ctx context.Context, device string) error {
 	err := run(ctx, "blkid", "-p", device)
 	const nothing = 2 // see blkid(8)
 	if exit, failed := errors.AsType[*exec.ExitError](err); failed && exit.ExitCode() == nothing {
-		return run(ctx, "mkfs."+fsType, "-q", "--unsupported", device) // it may be small
+		return makeFileSystem(ctx, device)
 	}
 	return err
+}
+
+// makeFileSystem makes a file system with a small log: the usual one takes more of a GiB than the twentieth that CDI
+// adds to a disk's size.
+func makeFileSystem(ctx context.Context, device string) error {
+	f, err := os.Open(device)
+	if err != nil {
+		return err
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("size of %s: %w", device, err)
+	}
+	args := []string{"-q", "--unsupported"} // it may be small
+	const usual = 512 << 20                 // from here on mkfs.xfs takes 64 MiB
+	if size >= usual {
+		args = append(args, "-l", "size=16m")
+	}
+	return run(ctx, "mkfs."+fsType, append(args, device)...)
 }
 
 // grow makes the file system that is mounted on a folder as large as its device.

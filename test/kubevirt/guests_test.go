@@ -39,7 +39,7 @@ func pushTools(ctx context.Context, c *cluster.Cluster) error {
 	if err != nil {
 		return err
 	}
-	debian, err := guest.ProgramsOf(ctx, o, []string{"bash", "curl"}, "bash", "curl")
+	debian, err := guest.ProgramsOf(ctx, o, []string{"bash", "libtinfo6", "curl"}, "bash", "curl")
 	if err != nil {
 		return err
 	}
@@ -52,6 +52,9 @@ func pushTools(ctx context.Context, c *cluster.Cluster) error {
 		{Name: "usr/local/bin/nc", Mode: 0o755, Data: netcat}, // the busybox's own is a link
 		{Name: "bin/bash", Mode: 0o755, Data: debian.Programs["bash"]},
 		{Name: "usr/bin/curl", Mode: 0o755, Data: debian.Programs["curl"]},
+	}
+	for _, name := range []string{"bash", "cat", "echo", "gzip", "tar"} { // specs name them there
+		files = append(files, images.File{Name: "usr/bin/" + name, Link: "../../bin/" + name})
 	}
 	for name, data := range debian.Libraries {
 		if !slices.Contains([]string{"libc.so.6", "libresolv.so.2", "ld-linux-x86-64.so.2"}, name) { // the busybox has these
