@@ -2,12 +2,15 @@ package datavolume
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	cdi "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
@@ -37,6 +40,22 @@ func (c *Client) CreateFilled(ctx context.Context, meta metav1.ObjectMeta, spec 
 	dv := &cdi.DataVolume{ObjectMeta: *meta.DeepCopy(), Spec: *spec.DeepCopy()}
 	metav1.SetMetaDataAnnotation(&dv.ObjectMeta, annotationFilled, meta.Name)
 	return c.create(ctx, dv)
+}
+
+// MarkFilled has CDI not fill a DataVolume again when its PVC is gone: another is made for it, with the annotation
+// [AnnotationFilledFor]. It adds further annotations.
+func (c *Client) MarkFilled(ctx context.Context, namespace, name string, annotations map[string]string) error {
+	all := map[string]string{annotationFilled: name}
+	maps.Copy(all, annotations)
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": all}})
+	if err != nil {
+		return fmt.Errorf("encode the annotations of DataVolume %s/%s: %w", namespace, name, err)
+	}
+	_, err = c.in(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("write DataVolume %s/%s: %w", namespace, name, err)
+	}
+	return nil
 }
 
 // CDI's annotations: of a PVC, for which DataVolume it has its content, and of a DataVolume, which PVC has it.

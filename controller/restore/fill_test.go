@@ -24,6 +24,11 @@ func (g *rig) Get(_ context.Context, _, name string) (datavolume.State, error) {
 	return datavolume.State{Served: g.cdi}, nil
 }
 
+func (g *rig) MarkFilled(_ context.Context, _, name string, annotations map[string]string) error {
+	g.marked = append(g.marked, name+" for "+annotations[annotationName])
+	return nil
+}
+
 func (g *rig) CreateFilled(_ context.Context, meta metav1.ObjectMeta, _ cdi.DataVolumeSpec) error {
 	g.filled = append(g.filled, meta)
 	return nil

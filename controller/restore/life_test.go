@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/vm"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
@@ -39,6 +40,8 @@ type rig struct {
 	// deleted are CDI's objects that were deleted, filled those for PVCs with content, if the cluster has CDI.
 	deleted []string
 	filled  []metav1.ObjectMeta
+	// marked are CDI's objects whose PVCs are replaced, and for which restores.
+	marked []string
 	cdi     bool
 }
 
@@ -353,9 +356,21 @@ func TestInPlace(t *testing.T) {
 	g := newRig(t)
 	now := g.vm()
 	old := g.claim("claim-root").UID
+	isController := true
+	of := []metav1.OwnerReference{{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: datavolume.Kind, Name: "dv", UID: "uid-dv", Controller: &isController}}
+	fakecluster.Change(t, g.Cluster, g.claim("dv"), func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences = of })
+	content := &api.VirtualMachineSnapshotContent{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "content"}}
+	fakecluster.Change(t, g.Cluster, content, func(c *api.VirtualMachineSnapshotContent) {
+		at := slices.IndexFunc(c.Spec.VolumeBackups, func(b api.VolumeBackup) bool { return b.VolumeName == "made" })
+		c.Spec.VolumeBackups[at].PersistentVolumeClaim.OwnerReferences = of
+	})
 	g.finish(g.restore("web", func(s *api.VirtualMachineRestoreSpec) { s.VolumeRestorePolicy = new(api.VolumeRestorePolicyInPlace) }))
 	if g.Exists(t, now); claims(now) != "claim-root claim-data dv:dv" || g.claim("claim-root").UID == old || g.claim("dv").Spec.DataSource == nil {
 		t.Errorf("PVCs %s", claims(now))
+	}
+	pvc := g.claim("dv")
+	if len(pvc.OwnerReferences) > 0 || pvc.Annotations[datavolume.AnnotationFilledFor] != "dv" || fmt.Sprint(g.marked) != "[dv for back]" {
+		t.Errorf("PVC of a DataVolume %+v, marked %v", pvc.ObjectMeta, g.marked)
 	}
 }
 

@@ -37,6 +37,9 @@ func (o *owners) own(ctx context.Context, w *work) error {
 			if err := o.live.Get(ctx, key, pvc); err != nil {
 				return fmt.Errorf("read PVC %s: %w", key, err)
 			}
+			if policyOf(w.rs) == api.VolumeRestorePolicyInPlace && pvc.Annotations[datavolume.AnnotationFilledFor] != "" {
+				continue // its DataVolume takes it
+			}
 			if owned := one.DataVolumeName != nil || pvc.Annotations[annotationOwned] == w.rs.Name; !owned || metav1.GetControllerOf(pvc) != nil {
 				continue
 			}

@@ -47,6 +47,7 @@ type snapshots interface {
 // dataVolumes creates and deletes CDI's objects; package datavolume's Client.
 type dataVolumes interface {
 	Get(ctx context.Context, namespace, name string) (datavolume.State, error)
+	MarkFilled(ctx context.Context, namespace, name string, annotations map[string]string) error
 	CreateFilled(ctx context.Context, meta metav1.ObjectMeta, spec cdi.DataVolumeSpec) error
 	DeleteOwned(ctx context.Context, namespace, name string, owner metav1.Object) error
 }
@@ -92,7 +93,7 @@ func NewReconciler(o Options) *Reconciler {
 	return &Reconciler{
 		client: o.Client, live: o.Live, events: o.Events, now: o.Now,
 		statuses: statuses,
-		volumes:  &volumes{client: o.Client, live: o.Live, snapshots: o.Snapshots, statuses: statuses},
+		volumes:  &volumes{client: o.Client, live: o.Live, snapshots: o.Snapshots, dataVolumes: o.DataVolumes, statuses: statuses},
 		targets:  &targets{client: o.Client, revisions: o.Revisions},
 		owners:   &owners{client: o.Client, live: o.Live, revisions: o.Revisions, dataVolumes: o.DataVolumes},
 	}

@@ -15,6 +15,7 @@ import (
 	api "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
@@ -28,10 +29,11 @@ func foreign() []string {
 
 // volumes makes the PVCs of restored VMs.
 type volumes struct {
-	client    client.Client
-	live      client.Reader
-	snapshots snapshots
-	statuses  progress
+	client      client.Client
+	live        client.Reader
+	snapshots   snapshots
+	dataVolumes dataVolumes
+	statuses    progress
 }
 
 // plan writes into the status which PVCs and DataVolumes there will be, and which
@@ -171,13 +173,13 @@ func (v *volumes) createPVC(
 
 // clear deletes a PVC in whose place the restored one comes.
 func (v *volumes) clear(ctx context.Context, w *work, pvc *corev1.PersistentVolumeClaim) error {
-	owner := metav1.GetControllerOf(pvc)
-	switch {
-	case policyOf(w.rs) != api.VolumeRestorePolicyInPlace:
+	if policyOf(w.rs) != api.VolumeRestorePolicyInPlace {
 		return fmt.Errorf("PVC %s exists: delete it, or choose another name", pvc.Name)
-	case owner != nil && owner.Kind == "DataVolume":
-		return fmt.Errorf("PVC %s belongs to DataVolume %s, which would fill it again: use another volumeRestorePolicy than InPlace",
-			pvc.Name, owner.Name)
+	}
+	if owner := metav1.GetControllerOf(pvc); isDataVolume(owner) { // CDI would fill it again
+		if err := v.dataVolumes.MarkFilled(ctx, pvc.Namespace, owner.Name, map[string]string{annotationName: w.rs.Name}); err != nil {
+			return err
+		}
 	}
 	err := v.client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID})
 	if client.IgnoreNotFound(err) != nil {
@@ -265,12 +267,20 @@ func (v *volumes) pvc(
 	metav1.SetMetaDataLabel(&made.ObjectMeta, "restore.kubevirt.io/source-vm-namespace", source.Namespace)
 	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationName, w.rs.Name)
 	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationLast, mark(w.rs))
+	if policyOf(w.rs) == api.VolumeRestorePolicyInPlace {
+		if owner := metav1.GetControllerOf(was); isDataVolume(owner) { // which takes it
+			metav1.SetMetaDataAnnotation(&made.ObjectMeta, datavolume.AnnotationFilledFor, owner.Name)
+			return made, nil
+		}
+	}
 	// As with KubeVirt, a new VM owns what the source owned.
 	if w.vm != nil || ownedBySource(was, source) {
 		metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationOwned, w.rs.Name)
 	}
 	return made, nil
 }
+
+func isDataVolume(owner *metav1.OwnerReference) bool { return owner != nil && owner.Kind == datavolume.Kind }
 
 func ownedBySource(pvc *api.PersistentVolumeClaim, source *api.VirtualMachine) bool {
 	return slices.ContainsFunc(pvc.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == source.UID })

@@ -121,9 +121,12 @@ func (a archive) header(name string, info fs.FileInfo, target string) error {
 	if err != nil {
 		return fmt.Errorf("archive %s: %w", name, err)
 	}
-	h.Name, h.Uname, h.Gname = name, "", "" // names of users are the guest's, and not here
-	if info.IsDir() {
-		h.Name += "/"
+	h.Name, h.Uname, h.Gname = "./", "", "" // names of users are the guest's, and not here
+	if name != "." {
+		h.Name += name // as tar of the folder names it, which clients ask for
+		if info.IsDir() {
+			h.Name += "/"
+		}
 	}
 	if err := a.to.WriteHeader(h); err != nil {
 		return fmt.Errorf("archive %s: %w", name, err)
