@@ -1,7 +1,6 @@
 package persist
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,16 +11,12 @@ import (
 // block is the least run of zeros that is not written, in bytes: that of a qcow2 cluster.
 const block = 64 << 10
 
-// part writes a part of the disk from offset on, syncs it, and returns where the next part begins.
-func (w *writer) part(ctx context.Context, from *source, offset int64) (next int64, err error) {
-	next, err = from.read(ctx, offset, min(offset+partSize, w.Size), w.zero, w.data)
-	if err != nil {
-		return 0, err
-	}
+// sync returns when all that was written has reached the volume.
+func (w *writer) sync() error {
 	if err := unix.Fdatasync(int(w.volume.Fd())); err != nil {
-		return 0, fmt.Errorf("write the volume: %w", err)
+		return fmt.Errorf("write the volume: %w", err)
 	}
-	return next, nil
+	return nil
 }
 
 // data writes bytes to offset, and zeros in them as such.
@@ -35,11 +30,12 @@ func (w *writer) data(p []byte, offset int64) error {
 		var err error
 		if zeros {
 			err = w.zero(offset, int64(n))
-		} else if _, err = w.volume.WriteAt(p[:n], offset); err != nil {
-			err = fmt.Errorf("write the volume: %w", err)
+		} else if _, err = w.volume.WriteAt(p[:n], offset); err == nil {
+			// The volume's disk works while more is read, and not only at the sync.
+			err = unix.SyncFileRange(int(w.volume.Fd()), offset, int64(n), unix.SYNC_FILE_RANGE_WRITE)
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("write the volume: %w", err)
 		}
 		p, offset = p[n:], offset+int64(n)
 	}
@@ -56,7 +52,7 @@ func (w *writer) zero(offset, length int64) error {
 		_, err = io.CopyN(io.NewOffsetWriter(w.volume, offset), zeros{}, length)
 	}
 	if err != nil {
-		return fmt.Errorf("write zeros to the volume: %w", err)
+		return fmt.Errorf("zero %d bytes at %d: %w", length, offset, err)
 	}
 	return nil
 }

@@ -119,9 +119,14 @@ func (w *writer) write(ctx context.Context, s state) error {
 	})
 }
 
-// fill writes the disk, and calls next before each part but the first.
+// fill writes the disk, and calls next before each part but the first. It writes both ends of the disk last, when the
+// note has reached the volume: without a note, they would make the volume look like a complete disk.
 func (w *writer) fill(ctx context.Context, s state, from *source, next func() error) error {
 	head, err := from.head()
+	if err != nil {
+		return err
+	}
+	tail, end, err := from.tail(int64(len(head)))
 	if err != nil {
 		return err
 	}
@@ -132,28 +137,49 @@ func (w *writer) fill(ctx context.Context, s state, from *source, next func() er
 			return err
 		}
 	}
-	for done = max(done, int64(len(head))); done < w.Size; {
+	synced := false // since this call has begun, and with that the note
+	for done = max(done, int64(len(head))); done < end; {
 		w.progress(float64(done) / float64(w.Size))
-		if done, err = w.part(ctx, from, done); err != nil {
+		if done, err = from.read(ctx, done, min(done+partSize, end), w.zero, w.data); err != nil {
 			return err
 		}
+		if done >= end && synced {
+			break // the next sync is this part's, too
+		}
+		if err := w.sync(); err != nil {
+			return err
+		}
+		synced = true
 		// The next sync is this note's, too: without it, that part is written again.
 		if err := w.note(done); err != nil {
 			return err
 		}
-		if done < w.Size {
+		if done < end {
 			if err := next(); err != nil {
 				return err
 			}
 		}
 	}
-	// The first sector is written last and alone: a sector is written completely or not at all.
+	if !synced {
+		if err := w.sync(); err != nil {
+			return err
+		}
+	}
+	return w.finish(head, tail, end)
+}
+
+// finish writes the ends of a disk: the head, and the tail to its offset. The first sector is written last and alone:
+// a sector is written completely or not at all.
+func (w *writer) finish(head, tail []byte, offset int64) error {
+	if err := w.data(tail, offset); err != nil {
+		return err
+	}
 	for _, part := range []struct{ from, to int }{{sector, len(head)}, {0, sector}} {
 		if _, err := w.volume.WriteAt(head[part.from:part.to], int64(part.from)); err != nil {
 			return fmt.Errorf("write the disk's beginning: %w", err)
 		}
-		if err := w.volume.Sync(); err != nil {
-			return fmt.Errorf("write the disk's beginning: %w", err)
+		if err := w.sync(); err != nil {
+			return err
 		}
 	}
 	w.progress(1)
@@ -167,11 +193,5 @@ func (w *writer) begin() error {
 			return fmt.Errorf("create the volume's file: %w", err)
 		}
 	}
-	if err := w.note(0); err != nil {
-		return err
-	}
-	if err := w.volume.Sync(); err != nil {
-		return fmt.Errorf("write the volume: %w", err)
-	}
-	return nil
+	return w.note(0)
 }

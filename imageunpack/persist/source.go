@@ -54,6 +54,19 @@ func (s *source) head() ([]byte, error) {
 	return head, nil
 }
 
+// tail returns the end of the disk behind its head, and the offset of that.
+func (s *source) tail(head int64) (tail []byte, offset int64, err error) {
+	offset = max(head, s.size-headSize)
+	tail = make([]byte, s.size-offset)
+	if len(tail) == 0 {
+		return nil, offset, nil
+	}
+	if err := s.data[0].Read(tail, offset); err != nil {
+		return nil, 0, fmt.Errorf("read the disk's end: %w", err)
+	}
+	return tail, offset, nil
+}
+
 // piece is a part of a disk.
 type piece struct{ offset, length int64 }
 
