@@ -61,7 +61,8 @@ func TestPVCOfTemplate(t *testing.T) {
 			"spec.dataVolumeTemplates[0].spec.source.http: needs CDI (Containerized Data Importer), which this cluster does not have; " +
 				"install it, or use registry, blank, pvc or snapshot"},
 		{`{` + storage + `, "source": {"registry": {"url": "oci-archive://x"}}}`, "", "", "source.registry.url: docker://IMAGE is copied by the node; another URL needs CDI"},
-		{`{` + storage + `, "source": {"registry": {"url": "docker://x", "secretRef": "s"}}}`, "", "", "secretRef, certConfigMap and imageStream: needs CDI"},
+		{`{` + storage + `, "source": {"registry": {"url": "docker://x", "secretRef": "s"}}}`, "", "", "source.registry.secretRef: needs CDI"},
+		{`{` + storage + `, "source": {"registry": {"url": "docker://x", "certConfigMap": "c"}}}`, "", "", "certConfigMap and imageStream: needs CDI"},
 		{`{` + storage + `, "sourceRef": {"kind": "DataSource", "name": "x"}}`, "", "", "spec.sourceRef: needs CDI"},
 		{`{"storage": {}, "source": {"blank": {}}}`, "", "", "spec.storage.resources.requests.storage: required"},
 	} {

@@ -77,8 +77,10 @@ func addSource(spec *corev1.PersistentVolumeClaimSpec, namespace string, t *kube
 		spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: new(snapshots), Kind: "VolumeSnapshot", Name: s.Snapshot.Name}
 	case s.Registry == nil:
 		return fmt.Errorf("source.%s: %w", sourceName(t), errNeedsCDI)
-	case s.Registry.SecretRef != nil || s.Registry.CertConfigMap != nil || s.Registry.ImageStream != nil:
-		return fmt.Errorf("source.registry: secretRef, certConfigMap and imageStream: %w", errNeedsCDI)
+	case s.Registry.SecretRef != nil:
+		return fmt.Errorf("source.registry.secretRef: %w, and the imagePullSecrets of the VM's service account for a login", errNeedsCDI)
+	case s.Registry.CertConfigMap != nil || s.Registry.ImageStream != nil:
+		return fmt.Errorf("source.registry: certConfigMap and imageStream: %w", errNeedsCDI)
 	case originOf(t) == "":
 		return fmt.Errorf("source.registry.url: docker://IMAGE is copied by the node; another URL %w", errNeedsCDI)
 	}
