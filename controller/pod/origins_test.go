@@ -22,24 +22,20 @@ func TestFilledOrigins(t *testing.T) {
 			ContainerDisk: &kubevirt.ContainerDiskSource{Image: image, ImagePullSecret: "registry"},
 		}})
 	}
-	pvc := func(vmi *kubevirt.VirtualMachineInstance, name, claim string, order uint) {
-		vmi.Spec.Volumes = append(vmi.Spec.Volumes, kubevirt.Volume{Name: name, VolumeSource: kubevirt.VolumeSource{
-			PersistentVolumeClaim: &kubevirt.PersistentVolumeClaimVolumeSource{
-				PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
-			},
-		}})
-		d := kubevirt.Disk{Name: name}
-		if order > 0 {
-			d.BootOrder = &order
-		}
-		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, d)
-	}
 	disk := func(vmi *kubevirt.VirtualMachineInstance, name string, order uint) {
 		d := kubevirt.Disk{Name: name}
 		if order > 0 {
 			d.BootOrder = &order
 		}
 		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, d)
+	}
+	pvc := func(vmi *kubevirt.VirtualMachineInstance, name, claim string, order uint) {
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, kubevirt.Volume{Name: name, VolumeSource: kubevirt.VolumeSource{
+			PersistentVolumeClaim: &kubevirt.PersistentVolumeClaimVolumeSource{
+				PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+			},
+		}})
+		disk(vmi, name, order)
 	}
 	for name, tt := range map[string]struct {
 		annotation           string

@@ -146,22 +146,41 @@ func (t *targets) spec(ctx context.Context, w *work, source *api.VirtualMachine)
 			}}
 		}
 	}
+	if err := t.revise(ctx, w, spec); err != nil {
+		return nil, err
+	}
+	return spec, nil
+}
+
+// revise names the target's revisions in a spec that has the snapshot's.
+func (t *targets) revise(ctx context.Context, w *work, spec *kubevirt.VirtualMachineSpec) error {
 	var has kubevirt.VirtualMachineStatus
 	if w.vm != nil {
 		has = w.vm.Status
 	}
-	var err error
-	if m := spec.Instancetype; m != nil && m.RevisionName != "" {
-		if m.RevisionName, err = t.revision(ctx, w, "instancetype", m.RevisionName, has.InstancetypeRef); err != nil {
-			return nil, err
-		}
+	type revised struct {
+		what string
+		name *string
+		has  *kubevirt.InstancetypeStatusRef
 	}
-	if m := spec.Preference; m != nil && m.RevisionName != "" {
-		if m.RevisionName, err = t.revision(ctx, w, "preference", m.RevisionName, has.PreferenceRef); err != nil {
-			return nil, err
-		}
+	var all []revised
+	if m := spec.Instancetype; m != nil {
+		all = append(all, revised{"instancetype", &m.RevisionName, has.InstancetypeRef})
 	}
-	return spec, nil
+	if m := spec.Preference; m != nil {
+		all = append(all, revised{"preference", &m.RevisionName, has.PreferenceRef})
+	}
+	for _, m := range all {
+		if *m.name == "" {
+			continue
+		}
+		name, err := t.revision(ctx, w, m.what, *m.name, m.has)
+		if err != nil {
+			return err
+		}
+		*m.name = name
+	}
+	return nil
 }
 
 // restoredTemplates returns a VM's templates with the names of the restored DataVolumes. A VM
