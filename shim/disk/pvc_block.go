@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nodevirt/nodevirt/shim/domain"
 )
 
@@ -26,7 +28,12 @@ func (b blockPVC) create(ctx context.Context, k Disk) error {
 		return err
 	}
 	defer f.Close()
-	// First, since a VM that uses the device would notice the kernel's lock.
+	if k.LUN {
+		if err := checkSCSI(f); err != nil {
+			return err
+		}
+	}
+	// Before the kernel's lock, which a VM that uses the device would notice.
 	if err := b.ask(k, number, b.reserved.free); err != nil {
 		return err
 	}
@@ -37,6 +44,17 @@ func (b blockPVC) create(ctx context.Context, k Disk) error {
 	}
 	// The lock ends here. But a kubelet repeats this call, and not a start.
 	return lockedNow(k, f)
+}
+
+// getVersion is SG_GET_VERSION_NUM of the kernel's scsi/sg.h.
+const getVersion = 0x2282
+
+// checkSCSI returns an error for a device that takes no SCSI commands.
+func checkSCSI(device *os.File) error {
+	if _, err := unix.IoctlGetInt(int(device.Fd()), getVersion); err != nil {
+		return fmt.Errorf("%w: a lun needs a SCSI device, which the volume is not (%w): use a disk, or another volume", ErrVolume, err)
+	}
+	return nil
 }
 
 func (b blockPVC) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {
