@@ -186,3 +186,13 @@ func TestBadDevices(t *testing.T) {
 		})
 	}
 }
+
+// TestContainerPathOfItsName: a containerPath may have the name of its path's last part.
+func TestContainerPathOfItsName(t *testing.T) {
+	c := container(nil)
+	c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/run/secrets/cloud", HostPath: "/pods/1/volumes/kubernetes.io~secret/injected", Readonly: true}}
+	if _, err := vmspec.FromCRI(pod(vmi(`{"domain": {"devices": {"filesystems": [{"name": "cloud", "virtiofs": {}}]}},
+		"volumes": [{"name": "cloud", "containerPath": {"path": "/run/secrets/cloud"}}]}`)), c); err != nil {
+		t.Error(err)
+	}
+}

@@ -77,6 +77,9 @@ func (v *volumes) checkWhole(at *field.Path, r request) field.ErrorList {
 	for _, m := range *v.mounts {
 		o := v.find(m.name)
 		path := v.ofContainerPath(m)
+		if o == path {
+			o = nil // its name happens to be the last part of the path
+		}
 		if path != nil && (o != nil || v.ofCredential(m.name) || v.ofNetworkDisk(m)) {
 			problems = append(problems, refused(path.at, "what container %s mounts at %s is for another volume", r.container, excerpt(m.at)))
 			continue
