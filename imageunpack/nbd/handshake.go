@@ -55,7 +55,7 @@ type Client struct {
 // Open opens a disk by its name on a new connection, which stays the caller's. A client with contexts
 // asks for statuses alone, and one without for content alone.
 func Open(conn io.ReadWriter, disk string, contexts ...string) (*Client, error) {
-	c := &Client{conn: conn, in: bufio.NewReaderSize(conn, maxRead+headerRoom), contexts: map[uint32]string{}}
+	c := &Client{conn: conn, in: bufio.NewReaderSize(conn, readAhead), contexts: map[uint32]string{}}
 	if err := c.greet(); err != nil {
 		return nil, fmt.Errorf("begin with the NBD server: %w", err)
 	}

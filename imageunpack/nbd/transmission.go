@@ -24,9 +24,10 @@ const (
 )
 
 const (
-	// maxRead bounds one read, in bytes, and headerRoom is room for a reply's header.
-	maxRead    = 1 << 20
-	headerRoom = 64
+	// maxRead bounds one read, in bytes.
+	maxRead = 1 << 20
+	// readAhead is how much of a reply is read with its header, in bytes. The rest is read to where it belongs.
+	readAhead = 4 << 10
 	// maxSpan bounds the part of a disk that one request for statuses is about, in bytes.
 	maxSpan = 1 << 30
 	// maxChunk bounds a chunk of a reply, in bytes: QEMU sends at most 128Ki extents. maxChunks bounds the
