@@ -29,6 +29,11 @@ func TestFilesystems(t *testing.T) {
 	assert.NilError(t, err)
 	assert.NilError(t, pull(t.Context(), ref))
 	data, config := t.TempDir(), volumeOf(t, "configmap", "config", map[string]string{"key": "old\n"})
+	// As the kubelet writes the token of a service account for a container with this user.
+	token := filepath.Join(config, "..data", "token")
+	assert.NilError(t, os.WriteFile(token, []byte("secret\n"), 0o600))
+	assert.NilError(t, os.Chown(token, 107, 0))
+	assert.NilError(t, os.Symlink("..data/token", filepath.Join(config, "token")))
 	vm := vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": `{
 		"domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}],
 			"filesystems": [{"name": "data", "virtiofs": {}}, {"name": "config", "virtiofs": {}}]}},
@@ -46,6 +51,7 @@ func TestFilesystems(t *testing.T) {
 		}
 	}
 	says("mkdir /data1 /config && mount -t virtiofs data /data1 && mount -t virtiofs config /config && cat /config/key", "old\n")
+	says("cat /config/token", "secret\n")
 	says("echo written >/data1/file && chown 1000:1001 /data1/file && sync && stat -c %u:%g /data1/file", "1000:1001\n")
 	says("touch /config/key", "touch: /config/key: Read-only file system\n")
 	text, err := os.ReadFile(filepath.Join(data, "file"))
