@@ -108,13 +108,7 @@ func TestAHostDisk(t *testing.T) {
 // withHostDisks lets VMs have disks on their nodes, and makes one with a guest, /var/data/disk.img.
 func withHostDisks(t *testing.T) {
 	t.Helper()
-	gates := func(ctx context.Context, gates string) error {
-		_, err := suite.Kubectl(ctx, "patch", "kubevirt", "kubevirt", "--namespace=nodevirt", "--type=merge",
-			"--patch", `{"spec": {"configuration": {"developerConfiguration": {"featureGates": `+gates+`}}}}`)
-		return err
-	}
-	undo(t, func(ctx context.Context) error { return gates(ctx, "null") })
-	assert.NilError(t, gates(t.Context(), `["HostDisk"]`))
+	withGate(t, "HostDisk")
 	disk, err := guest.Tiny(t.Context(), suite.Control().GuestOptions())
 	assert.NilError(t, err)
 	for _, n := range suite.Nodes() {
