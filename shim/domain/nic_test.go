@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"gotest.tools/v3/assert"
+	"libvirt.org/go/libvirtxml"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/needs"
@@ -62,4 +65,41 @@ func TestNIC(t *testing.T) {
 	if a.Index != b.Index || a.MTU != b.MTU || a.HardwareAddr.String() != b.HardwareAddr.String() {
 		t.Errorf("the tap changed from %+v to %+v", b, a)
 	}
+}
+
+// TestLinks: a running domain's cards get and lose links, and those that have the state stay as they are.
+func TestLinks(t *testing.T) {
+	startLibvirtd(t)
+	d := startDriver(t)
+	newTap(t, "vmtap1")
+	newTap(t, "vmtap2")
+	g := newGuest(t)
+	g.Spec.Interfaces = []vmspec.Interface{{Name: "default", Model: "virtio"}, {Name: "lan", Model: "e1000e", Unplugged: true, Queues: 1}}
+	g.NICs = []NIC{{Name: "default", Tap: "vmtap1", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 7}, MTU: 1400}, {Name: "lan", Tap: "vmtap2", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 8}}}
+	bootGuest(t, d, g)
+	for _, down := range [][2]bool{{true, true}, {true, false}, {true, false}, {false, true}, {false, false}} {
+		for i := range g.Spec.Interfaces {
+			g.Spec.Interfaces[i].Unplugged = down[i]
+		}
+		absent := vmspec.Interface{Name: "removed", Unplugged: true} // by a hook sidecar
+		assert.NilError(t, d.Hotplug.SetLinks(t.Context(), g.UUID, append(g.Spec.Interfaces, absent)))
+		live := liveOf(t, d, g.UUID)
+		for i, card := range live.Devices.Interfaces {
+			if has := card.Link != nil && card.Link.State == "down"; has != down[i] {
+				t.Errorf("card %d is down: %t, want %v", i, has, down)
+			}
+		}
+	}
+	assert.NilError(t, d.Lifecycle.Destroy(t.Context(), g.UUID))
+	if err := d.Hotplug.SetLinks(t.Context(), g.UUID, g.Spec.Interfaces); !errors.Is(err, ErrNotRunning) && !errors.Is(err, ErrNotFound) {
+		t.Errorf("of a domain that has ended: %v", err)
+	}
+}
+
+// liveOf returns a running domain as libvirt describes it.
+func liveOf(t *testing.T, d *Driver, uuid string) libvirtxml.Domain {
+	t.Helper()
+	live, err := onDomain(t.Context(), d.Connection, "read", uuid, liveXML)
+	assert.NilError(t, err)
+	return live
 }

@@ -265,7 +265,7 @@ type Interface struct {
 	PCI PCIAddress `json:"pci,omitempty"`
 	// ACPIIndex is the number by which the guest names the card; 0 for none.
 	ACPIIndex uint `json:"acpiIndex,omitempty"`
-	// Unplugged starts the card without a link.
+	// Unplugged says that the card has no link.
 	Unplugged bool `json:"unplugged,omitempty"`
 	// Tag is the author's name of the card's role, for the guest's metadata.
 	Tag string `json:"tag,omitempty"`

@@ -1,5 +1,5 @@
-// Package hotplug gives running VMs disks, takes them away again, and grows them: it carries
-// out the orders of package order.
+// Package hotplug gives running VMs disks, takes them away again, and grows them, and sets the links
+// of their network cards: it carries out the orders of package order.
 //
 // A pod's volumes cannot change. So another pod, the attachment pod, has the kubelet mount
 // the volume on the VM's node. It names the VM's pod in the annotation of package order,
@@ -68,6 +68,7 @@ type Options struct {
 	Table      *table.Table
 	Tasks      *background.Tasks
 	Domains    Domains
+	Cards      Cards
 	Volumes    Volumes
 	Moves      Moves
 	Pods       attachment.Pods

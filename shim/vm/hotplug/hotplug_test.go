@@ -56,6 +56,8 @@ type rig struct {
 	// sizes are those of the disks, by their targets.
 	sizes   map[string]int64
 	updates int
+	// down are the cards in QEMU without a link.
+	down []string
 
 	container *runtimeapi.ContainerStatusResponse
 	pod       *runtimeapi.PodSandboxStatus
@@ -97,7 +99,7 @@ func (r *rig) start(t *testing.T) {
 	on, _ := r.store.Container("c")
 	r.vm = r.table.Recover(on)
 	r.Hotplugs = hotplug.New(hotplug.Options{
-		Table: r.table, Tasks: tasks, Domains: (*domains)(r), Volumes: (*volumes)(r), Moves: r, Pods: r, Conditions: r,
+		Table: r.table, Tasks: tasks, Domains: (*domains)(r), Cards: (*domains)(r), Volumes: (*volumes)(r), Moves: r, Pods: r, Conditions: r,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	r.Recover()

@@ -13,8 +13,10 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
 
-// Controls returns the names of the machine controls of disks.
-func Controls() []string { return []string{order.Attach, order.Detach, order.Status, order.Grow} }
+// Controls returns the names of the machine controls of disks and network cards.
+func Controls() []string {
+	return []string{order.Attach, order.Detach, order.Status, order.Grow, order.Link}
+}
 
 // Do carries out a machine control with its argument, and returns its answer.
 func (h *Hotplugs) Do(ctx context.Context, v *table.VM, name, argument string) ([]byte, error) {
@@ -29,6 +31,8 @@ func (h *Hotplugs) Do(ctx context.Context, v *table.VM, name, argument string) (
 		return answer(ctx, v, argument, func(_ context.Context, v *table.VM, a order.Name) (order.Disk, error) {
 			return about(v.Record(), a.Name), nil
 		})
+	case order.Link:
+		return control.Answer(ctx, v, argument, h.link)
 	}
 	return nil, fmt.Errorf("%w: there is no control %q of disks", vmerrors.ErrInvalid, name)
 }

@@ -121,6 +121,7 @@ func TestSeveralCards(t *testing.T) {
 			wait.Until(t, "the guest to reboot", func() bool { return boot(t, n, url) != before })
 		}
 	}
+	unplugs(t, n, vm, url, "1 1 1", "1 0 0", "bridged", "lan")
 	assert.NilError(t, n.RemovePod(ctx, id, p))
 }
 

@@ -82,6 +82,9 @@ func TestNetworkBindingPlugins(t *testing.T) {
 				t.Errorf("at %s the guest says %q", address, page)
 			}
 		}
+		if attempt == 0 {
+			unplugs(t, n, vm, url, "1 1 1 1", "1 0 0 0", "tap", "macvtap", "veth")
+		}
 		for _, args := range [][]string{{"stop", "--timeout", "60", vm}, {"rm", vm}} {
 			if _, err := n.Crictl(ctx, args...); err != nil {
 				t.Fatal(err)

@@ -1,0 +1,73 @@
+package hotplug
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// Cards sets the links of running domains' network cards; [domain.Hotplug].
+type Cards interface {
+	SetLinks(ctx context.Context, uuid string, cards []vmspec.Interface) error
+}
+
+// link sets the links of all network cards. The record has the new state first: a restart of the VM, and
+// the next order, begin from it.
+func (h *Hotplugs) link(ctx context.Context, v *table.VM, a order.Links) (order.Links, error) {
+	unlock, err := v.Lock(ctx)
+	if err != nil {
+		return order.Links{}, err
+	}
+	defer unlock()
+	r := v.Record()
+	switch {
+	case r.State != record.Running || r.Incoming != "" || h.o.Moves.Moving(v):
+		return order.Links{}, fmt.Errorf("%w: no guest runs in container %q, or it is moving to another node", vmerrors.ErrState, r.ID)
+	case r.Saving != nil:
+		return order.Links{}, fmt.Errorf("%w: the guest is paused while its memory is saved", vmerrors.ErrState)
+	}
+	cards, err := linked(r.Spec.Interfaces, a.Down)
+	if err != nil {
+		return order.Links{}, err
+	}
+	if !slices.EqualFunc(cards, r.Spec.Interfaces, func(a, b vmspec.Interface) bool { return a.Unplugged == b.Unplugged }) {
+		r.Spec.Interfaces = cards
+		if err := h.o.Table.Put(v, r); err != nil {
+			return order.Links{}, err
+		}
+	}
+	ctx, cancel := background.AtMost(ctx, patience)
+	defer cancel()
+	if err := h.o.Cards.SetLinks(ctx, r.Domain.UUID, cards); err != nil {
+		return order.Links{}, err
+	}
+	answer := order.Links{Down: []string{}}
+	for _, c := range cards {
+		if c.Unplugged {
+			answer.Down = append(answer.Down, c.Name)
+		}
+	}
+	table.Logger(h.o.Logger, r).Info("the links of the VM's network cards are set", "down", answer.Down)
+	return answer, nil
+}
+
+// linked returns the cards, of which those of the names have no link.
+func linked(cards []vmspec.Interface, down []string) ([]vmspec.Interface, error) {
+	cards = slices.Clone(cards) // others read the record
+	for i := range cards {
+		cards[i].Unplugged = slices.Contains(down, cards[i].Name)
+	}
+	for _, name := range down {
+		if !slices.ContainsFunc(cards, func(c vmspec.Interface) bool { return c.Name == name }) {
+			return nil, fmt.Errorf("%w: the VM has no network card %.80q whose link the node can change", vmerrors.ErrInvalid, name)
+		}
+	}
+	return cards, nil
+}
