@@ -1,5 +1,5 @@
 // Package hotplug gives the VMs of instances PVCs while they run, takes them away again, and
-// has nodes grow the disks of PVCs that are expanded.
+// has nodes grow the disks of PVCs that are expanded. It also has nodes set the links of network cards.
 //
 // A volume of an instance is hot-plugged if it is hotpluggable and the VM's pod does not
 // have it. For each one there is an attachment pod on the VM's node, whose kubelet mounts

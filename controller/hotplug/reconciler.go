@@ -94,6 +94,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	later, err := w.grow(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	again = sooner(again, later)
+	later, err = links{w}.step(ctx)
 	return ctrl.Result{RequeueAfter: sooner(again, later)}, err
 }
 
@@ -105,9 +110,9 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// concerned reports whether an instance may have hot-plugged volumes, or volumes that grow.
+// concerned reports whether an instance may have hot-plugged volumes, volumes that grow, or links to set.
 func concerned(vmi *kubevirt.VirtualMachineInstance) bool {
-	return slices.ContainsFunc(vmi.Spec.Volumes, func(v kubevirt.Volume) bool { return pod.Hotpluggable(&v) }) ||
+	return setsLinks(vmi) || slices.ContainsFunc(vmi.Spec.Volumes, func(v kubevirt.Volume) bool { return pod.Hotpluggable(&v) }) ||
 		slices.ContainsFunc(vmi.Status.VolumeStatus, func(s kubevirt.VolumeStatus) bool {
 			return s.HotplugVolume != nil || s.PersistentVolumeClaimInfo != nil
 		})

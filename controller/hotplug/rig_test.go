@@ -147,6 +147,9 @@ func (g *rig) Control(_ context.Context, p *corev1.Pod, _ int, name string, argu
 		}
 		return json.Marshal(g.dump)
 	}
+	if name == order.Link {
+		return []byte(arguments[0]), nil
+	}
 	if name == order.Grow {
 		var of order.Growth
 		if err := json.Unmarshal([]byte(arguments[0]), &of); err != nil {

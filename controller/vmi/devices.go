@@ -27,7 +27,7 @@ func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualM
 	if state := stateVolume(v.pod); state != nil {
 		s.VolumeStatus = append(s.VolumeStatus, *state)
 	}
-	plug(s.Interfaces, made.Interfaces)
+	plug(s.Interfaces, made.Interfaces, v.pod)
 	if made.VSOCK {
 		setVSOCK(s, v)
 	}
@@ -45,13 +45,13 @@ func setVSOCK(s *kubevirt.VirtualMachineInstanceStatus, v view) {
 }
 
 // plug adds to the cards what only the spec knows. No card of a running VM is unplugged.
-func plug(cards []kubevirt.VirtualMachineInstanceNetworkInterface, made []vmspec.Interface) {
+func plug(cards []kubevirt.VirtualMachineInstanceNetworkInterface, made []vmspec.Interface, p *corev1.Pod) {
 	for i := range cards {
 		at := slices.IndexFunc(made, func(m vmspec.Interface) bool { return m.Name == cards[i].Name })
 		if at < 0 {
 			continue
 		}
-		cards[i].LinkState = string(kubevirt.InterfaceStateLinkUp)
+		cards[i].LinkState = string(pod.LinkState(p, cards[i].Name, made[at].Unplugged))
 		cards[i].QueueCount = int32(max(made[at].Queues, 1))
 	}
 }
