@@ -5,6 +5,8 @@
 package config
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -37,6 +39,8 @@ type Config struct {
 	Object types.NamespacedName
 	// Given is what that object says.
 	Given kubevirt.KubeVirtConfiguration
+	// Updates says how running VMs get what they can't get on their nodes.
+	Updates []kubevirt.WorkloadUpdateMethod
 }
 
 // The defaults are KubeVirt's.
@@ -81,6 +85,11 @@ func (c Config) EvictionStrategy(vmi *kubevirt.VirtualMachineInstance) kubevirt.
 		}
 	}
 	return kubevirt.EvictionStrategyNone
+}
+
+// MigratesUpdated reports whether a VM migrates by itself if its instance requires a migration.
+func (c Config) MigratesUpdated() bool {
+	return slices.Contains(c.Updates, kubevirt.WorkloadUpdateMethodLiveMigrate)
 }
 
 // Staged reports whether a running instance keeps its vCPUs and its memory until the VM restarts, though it could

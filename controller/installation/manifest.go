@@ -83,6 +83,9 @@ func Works() fields.Supported {
 		fields.At("pciHostDevices[].pciVendorSelector", fields.Text(maxText)),
 		fields.At("pciHostDevices[].resourceName", fields.Text(maxText)),
 	)
+	add("workloadUpdateStrategy.",
+		fields.At("workloadUpdateMethods[]", fields.OneOf(kubevirt.WorkloadUpdateMethodLiveMigrate, kubevirt.WorkloadUpdateMethodEvict)),
+	)
 	return fields.Supported{Rows: rows, Wholes: []fields.Whole{
 		{Path: "configuration.autoCPULimitNamespaceLabelSelector", Is: "a label selector", Check: manifest.LabelSelector},
 		{Path: "configuration.changedBlockTrackingLabelSelectors.namespaceLabelSelector", Is: "a label selector", Check: manifest.LabelSelector},
@@ -111,7 +114,6 @@ func Harmless() fields.Supported {
 	add("workloadUpdateStrategy.",
 		fields.At("batchEvictionInterval", fields.Text(maxText)),
 		fields.At("batchEvictionSize", fields.Integer(0, maxSeconds)),
-		fields.At("workloadUpdateMethods[]", fields.OneOf(kubevirt.WorkloadUpdateMethodLiveMigrate, kubevirt.WorkloadUpdateMethodEvict)),
 	)
 	for _, part := range []string{"api", "controller", "handler", "webhook"} {
 		add("configuration."+part+"Configuration.restClient.rateLimiter.tokenBucketRateLimiter.",

@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +24,7 @@ import (
 )
 
 // Evacuations makes a migration for each instance that an eviction asked to leave its
-// node.
+// node, and for each one that requires a migration, in a cluster where such VMs migrate by themselves.
 type Evacuations struct {
 	// Client reads from the cache and must wait there for its own writes.
 	Client client.Client
@@ -43,7 +44,9 @@ const (
 
 // SetUp lets the manager run the reconciler. The index is that of [Reconciler].
 func (e *Evacuations) SetUp(m manager.Manager) error {
-	leaves := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.(*instance).Status.EvacuationNodeName != "" })
+	leaves := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return o.(*instance).Status.EvacuationNodeName != "" || required(o.(*instance))
+	})
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(instance), builder.WithPredicates(leaves)).
 		Watches(new(migration), handler.EnqueueRequestsFromMapFunc(ofMigration))
@@ -70,7 +73,8 @@ func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !leaves(vmi, c.EvictionStrategy(vmi)) {
+	evacuates := leaves(vmi, c.EvictionStrategy(vmi))
+	if !evacuates && (!c.MigratesUpdated() || !updates(vmi)) {
 		return ctrl.Result{}, nil
 	}
 	var list kubevirt.VirtualMachineInstanceMigrationList
@@ -91,6 +95,10 @@ func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 		},
 		Spec: kubevirt.VirtualMachineInstanceMigrationSpec{VMIName: vmi.Name, Priority: &priority},
 	}
+	if !evacuates {
+		m.GenerateName, m.Annotations = "kubevirt-workload-update-", map[string]string{kubevirt.WorkloadUpdateMigrationAnnotation: ""}
+		priority = kubevirt.PrioritySystemMaintenance
+	}
 	if err := e.Client.Create(ctx, m); err != nil {
 		e.Events.Eventf(vmi, nil, corev1.EventTypeWarning, "FailedCreate", "Evacuate", "Error creating a Migration: %.900s", err.Error())
 		return ctrl.Result{}, fmt.Errorf("create migration of VMI %s: %w", req, err)
@@ -103,6 +111,24 @@ func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 func leaves(vmi *instance, strategy kubevirt.EvictionStrategy) bool {
 	return vmi.Status.EvacuationNodeName != "" && vmi.Status.EvacuationNodeName == vmi.Status.NodeName &&
 		strategy != kubevirt.EvictionStrategyExternal && ineligible(vmi) == "" && !instances.Migrating(vmi)
+}
+
+// required reports whether an instance requires a migration.
+func required(vmi *instance) bool {
+	return slices.ContainsFunc(vmi.Status.Conditions, func(c kubevirt.VirtualMachineInstanceCondition) bool {
+		return c.Type == kubevirt.VirtualMachineInstanceMigrationRequired && c.Status == corev1.ConditionTrue
+	})
+}
+
+// updates reports whether an instance should get what its spec says by a migration.
+func updates(vmi *instance) bool {
+	return required(vmi) && ineligible(vmi) == "" && !instances.Migrating(vmi)
+}
+
+// automatic reports whether the controller has made a migration.
+func automatic(m *migration) bool {
+	_, update := m.Annotations[kubevirt.WorkloadUpdateMigrationAnnotation]
+	return update || m.Annotations[kubevirt.EvacuationMigrationAnnotation] != ""
 }
 
 // backlog reports whether a migration of an instance is under way, and how long the next
@@ -126,7 +152,7 @@ func backlog(all []migration, now time.Time) (busy bool, wait time.Duration) {
 	failures := 0
 	for i := range all {
 		m := &all[i]
-		if m.Status.Phase != kubevirt.MigrationFailed || m.Annotations[kubevirt.EvacuationMigrationAnnotation] == "" || endOf(m).Before(succeeded) {
+		if m.Status.Phase != kubevirt.MigrationFailed || !automatic(m) || endOf(m).Before(succeeded) {
 			continue
 		}
 		failures++

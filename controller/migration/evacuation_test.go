@@ -4,11 +4,13 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -47,6 +49,38 @@ func TestEvacuation(t *testing.T) {
 	evacuate()
 	if got := g.vmi().Status; got.EvacuationNodeName != "" || got.NodeName != "node2" || len(g.migrations()) != 1 {
 		t.Errorf("%+v, %d migrations", got, len(g.migrations()))
+	}
+}
+
+// TestUpdates: an instance that requires a migration gets one, where such instances migrate by themselves.
+func TestUpdates(t *testing.T) {
+	g := newRig(t)
+	vmi := g.running()
+	e := &Evacuations{Client: g.Cached(), Events: g.Recorder, Now: func() time.Time { return g.now }}
+	update := func(want int) {
+		t.Helper()
+		if _, err := e.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(vmi)}); err != nil {
+			t.Fatal(err)
+		}
+		if all := g.migrations(); len(all) != want {
+			t.Fatalf("%d migrations, want %d", len(all), want)
+		}
+	}
+	fakecluster.Change(t, g.Cluster, vmi, func(vmi *instance) {
+		vmi.Status.Conditions = append(vmi.Status.Conditions, kubevirt.VirtualMachineInstanceCondition{
+			Type: kubevirt.VirtualMachineInstanceMigrationRequired, Status: corev1.ConditionTrue,
+		})
+	})
+	update(0)
+	object := &kubevirt.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "nodevirt", Name: config.Name}}
+	object.Spec.WorkloadUpdateStrategy.WorkloadUpdateMethods = []kubevirt.WorkloadUpdateMethod{kubevirt.WorkloadUpdateMethodLiveMigrate}
+	g.Add(t, object)
+	e.Config = config.Source{Namespace: "nodevirt", Reader: g.Client}
+	update(1)
+	update(1)
+	m := g.migrations()[0]
+	if _, is := m.Annotations[kubevirt.WorkloadUpdateMigrationAnnotation]; !is || *m.Spec.Priority != kubevirt.PrioritySystemMaintenance {
+		t.Errorf("%+v", m)
 	}
 }
 

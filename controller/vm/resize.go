@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/instancetype"
 	"github.com/nodevirt/nodevirt/controller/pod"
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
 // fixedDigest identifies what of a VirtualMachine a running instance cannot take over. T is the
@@ -21,6 +23,16 @@ func fixedDigest(vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstance
 	sizeless.Spec.Template, sizeless.Spec.Instancetype, sizeless.Spec.Preference = &template, nil, nil
 	template.Spec.NodeSelector, template.Spec.Affinity, template.Spec.Tolerations = nil, nil, nil
 	d := &template.Spec.Domain
+	d.Devices.Interfaces = slices.Clone(d.Devices.Interfaces)
+	for i := range d.Devices.Interfaces {
+		d.Devices.Interfaces[i].State = ""
+	}
+	template.Spec.Networks = slices.Clone(template.Spec.Networks)
+	for i, n := range template.Spec.Networks {
+		if pod.Replaceable(&template.Spec, n) {
+			template.Spec.Networks[i].Multus = new(kubevirt.MultusNetwork)
+		}
+	}
 	if d.CPU != nil {
 		cpu := *d.CPU
 		cpu.Sockets, d.CPU = 0, &cpu
@@ -36,10 +48,10 @@ func fixedDigest(vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstance
 	return digest(&sizeless)
 }
 
-// grown returns the spec of a running instance with the vCPUs, the memory and the placement of the
-// VirtualMachine's template: the next migration goes by the placement. T is the template with what the types add; nil stands for the template of a
-// VirtualMachine without types. Live is false if the template differs from the instance in more,
-// has less, or has more than the instance's maximums.
+// grown returns the spec of a running instance with the vCPUs, the memory, the links of network cards, the secondary
+// networks and the placement of the VirtualMachine's template: the next migration goes by the last two. T is the template with
+// what the types add; nil stands for the template of a VirtualMachine without types. Live is false if the
+// template differs from the instance in more, has less, or has more than the instance's maximums.
 func grown(
 	vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec, vmi *kubevirt.VirtualMachineInstance,
 ) (spec *kubevirt.VirtualMachineInstanceSpec, live bool) {
@@ -55,6 +67,23 @@ func grown(
 	wants, spec := t.Spec.Domain, vmi.Spec.DeepCopy()
 	placed := t.Spec.DeepCopy()
 	spec.NodeSelector, spec.Affinity, spec.Tolerations = placed.NodeSelector, placed.Affinity, placed.Tolerations
+	for _, n := range t.Spec.Networks {
+		i := slices.IndexFunc(spec.Networks, func(has kubevirt.Network) bool { return has.Name == n.Name })
+		if i < 0 || !pod.Replaceable(spec, n) || spec.Networks[i].Multus.NetworkName == n.Multus.NetworkName {
+			continue
+		}
+		if able, _ := instances.IsMigratable(vmi); !able {
+			return nil, false
+		}
+		spec.Networks[i].Multus.NetworkName = n.Multus.NetworkName
+	}
+	for _, card := range wants.Devices.Interfaces {
+		for i := range spec.Domain.Devices.Interfaces {
+			if has := &spec.Domain.Devices.Interfaces[i]; has.Name == card.Name {
+				has.State = card.State
+			}
+		}
+	}
 	if wants.CPU != nil {
 		if spec.Domain.CPU == nil {
 			return nil, false
@@ -95,7 +124,7 @@ func grown(
 	return spec, true
 }
 
-// resize gives a running instance the vCPUs, the memory and the placement of the template, if it can get them.
+// resize gives a running instance what [grown] returns.
 // T is as of [grown].
 func (r *Reconciler) resize(
 	ctx context.Context, vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec, vmi *kubevirt.VirtualMachineInstance,

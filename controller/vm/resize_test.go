@@ -185,3 +185,73 @@ func TestStaged(t *testing.T) {
 	g.reconcile()
 	g.wantSize(2, "64Mi", "32Mi", false)
 }
+
+// TestLinks: the running instance gets the states of links without a restart, and nothing else of its cards.
+func TestLinks(t *testing.T) {
+	g := newRig(t)
+	g.add(always, func(vm *kubevirt.VirtualMachine) {
+		s := &vm.Spec.Template.Spec
+		s.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "default"}, {Name: "lan", State: kubevirt.InterfaceStateLinkDown}}
+		s.Networks = []kubevirt.Network{*kubevirt.DefaultPodNetwork(), {Name: "lan", NetworkSource: kubevirt.NetworkSource{Multus: &kubevirt.MultusNetwork{NetworkName: "lan"}}}}
+	})
+	g.reconcile()
+	g.phase(kubevirt.Running)
+	g.reconcile()
+	g.Writes()
+	link := func(first, second kubevirt.InterfaceState) {
+		t.Helper()
+		g.domain(func(d *kubevirt.DomainSpec) {
+			d.Devices.Interfaces[0].State, d.Devices.Interfaces[1].State = first, second
+		})
+		cards := g.vmi().Spec.Domain.Devices.Interfaces
+		if cards[0].State != first || cards[1].State != second || g.restartRequired() {
+			t.Errorf("cards %+v, restart required: %t", cards, g.restartRequired())
+		}
+	}
+	link(kubevirt.InterfaceStateLinkDown, kubevirt.InterfaceStateLinkUp)
+	link("", kubevirt.InterfaceStateLinkDown)
+	link("", "")
+	g.Writes()
+	g.reconcile()
+	g.expect("")
+	g.domain(func(d *kubevirt.DomainSpec) { d.Devices.Interfaces[1].Model = "e1000e" })
+	if !g.restartRequired() {
+		t.Error("another model needs no restart")
+	}
+}
+
+// TestNetworks: the running instance names the template's network without a restart, if it can migrate.
+func TestNetworks(t *testing.T) {
+	g := newRig(t)
+	g.add(always, func(vm *kubevirt.VirtualMachine) {
+		s := &vm.Spec.Template.Spec
+		s.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "default"}, {Name: "lan"}}
+		s.Networks = []kubevirt.Network{*kubevirt.DefaultPodNetwork(), {Name: "lan", NetworkSource: kubevirt.NetworkSource{Multus: &kubevirt.MultusNetwork{NetworkName: "one"}}}}
+	})
+	g.reconcile()
+	g.phase(kubevirt.Running)
+	g.reconcile()
+	named := func(definition, want string, restart bool) {
+		t.Helper()
+		g.template(func(s *kubevirt.VirtualMachineInstanceSpec) { s.Networks[1].Multus.NetworkName = definition })
+		g.reconcile()
+		g.reconcile()
+		if has := g.vmi().Spec.Networks[1].Multus.NetworkName; has != want || g.restartRequired() != restart {
+			t.Errorf("network %s, restart required: %t; want %s, %t", has, g.restartRequired(), want, restart)
+		}
+	}
+	named("two", "one", true)
+	fakecluster.Change(t, g.Cluster, g.vmi(), func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Status.Conditions = append(vmi.Status.Conditions, kubevirt.VirtualMachineInstanceCondition{
+			Type: kubevirt.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue,
+		})
+	})
+	named("two", "two", false)
+	named("elsewhere/three", "elsewhere/three", false)
+	g.template(func(s *kubevirt.VirtualMachineInstanceSpec) { s.Networks[1].Multus.Default = true })
+	g.reconcile()
+	g.reconcile()
+	if !g.restartRequired() {
+		t.Error("another default network needs no restart")
+	}
+}

@@ -2,6 +2,7 @@ package vmi
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -39,8 +40,8 @@ func check(r *admission.Review) field.ErrorList {
 
 // checkUpdate refuses changes of an instance's spec, since its pod and its guest
 // exist already, except for the volumes that a VM which runs can get and lose, for more vCPUs
-// and memory up to its maximums, for its placement, by which migrations go, and for less time to shut
-// down. The spec of a VirtualMachine may change: the next instance has it.
+// and memory up to its maximums, for the links of its network cards, for its secondary networks and its placement,
+// by which migrations go, and for less time to shut down. The spec of a VirtualMachine may change: the next instance has it.
 func checkUpdate(r *admission.Review) field.ErrorList {
 	old, now, problems := withoutPlugged(r)
 	old, now = withoutPlacement(old), withoutPlacement(now)
@@ -99,14 +100,25 @@ func differences(at *field.Path, a, b any) []*field.Path {
 	return []*field.Path{at}
 }
 
-// changing returns the paths at which a running instance may get more, or less time to shut down, and does.
-// The check of the whole spec compares them with the maximums.
+// changing returns the paths at which a running instance may get more, less time to shut down, another state of a
+// link or another secondary network, and does. The check of the whole spec compares them with the maximums.
 func changing(before, after any) []string {
 	var old, now kubevirt.VirtualMachineInstanceSpec
 	if decode(before, &old) != nil || decode(after, &now) != nil {
 		return nil
 	}
 	var paths []string
+	for i := range min(len(old.Domain.Devices.Interfaces), len(now.Domain.Devices.Interfaces)) {
+		if old.Domain.Devices.Interfaces[i].State != now.Domain.Devices.Interfaces[i].State {
+			paths = append(paths, fmt.Sprintf("spec.domain.devices.interfaces[%d].state", i))
+		}
+	}
+	for i := range min(len(old.Networks), len(now.Networks)) {
+		a, b := old.Networks[i], now.Networks[i]
+		if a.Name == b.Name && pod.Replaceable(&old, a) && pod.Replaceable(&now, b) && a.Multus.NetworkName != b.Multus.NetworkName {
+			paths = append(paths, fmt.Sprintf("spec.networks[%d].multus.networkName", i))
+		}
+	}
 	if t := now.TerminationGracePeriodSeconds; t != nil && *t < pod.GracePeriod(old.TerminationGracePeriodSeconds) {
 		paths = append(paths, "spec.terminationGracePeriodSeconds")
 	}

@@ -67,6 +67,46 @@ func TestCheckUpdate(t *testing.T) {
 	}
 }
 
+// TestCheckLinks: a running instance may get another state of a link, and nothing else of a network card.
+func TestCheckLinks(t *testing.T) {
+	const before = `{"domain": {"devices": {"interfaces": [{"name": "default"}, {"name": "lan", "state": "down"}]}}}`
+	for _, tt := range []struct{ from, to, want string }{
+		{`"state": "down"`, `"state": "up"`, ""},
+		{`, "state": "down"`, ``, ""},
+		{`"name": "default"`, `"name": "default", "state": "down"`, ""},
+		{`"state": "down"`, `"state": "up", "model": "e1000e"`, "spec.domain.devices.interfaces[1].model"},
+		{`, {"name": "lan", "state": "down"}`, ``, "spec.domain.devices.interfaces"},
+	} {
+		var paths []string
+		for _, p := range checkUpdate(review(t, strings.Replace(before, tt.from, tt.to, 1), before)) {
+			paths = append(paths, p.Field)
+		}
+		if got := strings.Join(paths, ", "); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.to, got, tt.want)
+		}
+	}
+}
+
+// TestCheckNetworks: a running instance may name another network for a card that is no device of the node.
+func TestCheckNetworks(t *testing.T) {
+	const before = `{"domain": {"devices": {"interfaces": [{"name": "default"}, {"name": "lan", "bridge": {}}, {"name": "vf", "sriov": {}}]}},
+		"networks": [{"name": "default", "pod": {}}, {"name": "lan", "multus": {"networkName": "one"}}, {"name": "vf", "multus": {"networkName": "device"}}]}`
+	for _, tt := range []struct{ from, to, want string }{
+		{`"one"`, `"two"`, ""},
+		{`"device"`, `"other"`, "spec.networks[2].multus.networkName"},
+		{`"networkName": "one"`, `"networkName": "two", "default": true`, "spec.networks[1].multus.default, spec.networks[1].multus.networkName"},
+		{`"multus": {"networkName": "one"}`, `"resourceClaim": {}`, "spec.networks[1].multus, spec.networks[1].resourceClaim"},
+	} {
+		var paths []string
+		for _, p := range checkUpdate(review(t, strings.Replace(before, tt.from, tt.to, 1), before)) {
+			paths = append(paths, p.Field)
+		}
+		if got := strings.Join(paths, ", "); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.to, got, tt.want)
+		}
+	}
+}
+
 // TestCheckGrowth: a running instance may get more, and nothing less.
 func TestCheckGrowth(t *testing.T) {
 	const before = `{"domain": {"cpu": {"sockets": 2, "cores": 1, "maxSockets": 4}, "memory": {"guest": "1Gi", "maxGuest": "2Gi"},

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
@@ -69,6 +70,14 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 	if v.pod != nil {
 		set(migratable(vmi, v))
 		set(storageMigratable(vmi))
+	}
+	if v.running() && pod.OtherNetworks(vmi, v.pod) {
+		set(cond{
+			Type: kubevirt.VirtualMachineInstanceMigrationRequired, Status: corev1.ConditionTrue,
+			Reason: kubevirt.VirtualMachineInstanceReasonAutoMigrationDueToLiveUpdate, Message: "The VMI gets its network by a migration",
+		})
+	} else {
+		drop(kubevirt.VirtualMachineInstanceMigrationRequired)
 	}
 	if vmi.IsMarkedForEviction() {
 		set(cond{

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
 // addNetwork makes a network of Multus with an annotation; empty for none.
@@ -94,4 +96,28 @@ func TestNetworkMissing(t *testing.T) {
 	g.addNetwork(web.Namespace, "fast", "example.com/vfs")
 	g.reconcile()
 	g.onePod()
+}
+
+// TestMigrationRequired: a running instance requires a migration while it names another network than its pod is on.
+func TestMigrationRequired(t *testing.T) {
+	g := newRig(t)
+	g.add(func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "default", InterfaceBindingMethod: kubevirt.InterfaceBindingMethod{Masquerade: new(kubevirt.InterfaceMasquerade)}}, {Name: "lan"}}
+		vmi.Spec.Networks = []kubevirt.Network{*kubevirt.DefaultPodNetwork(), {Name: "lan", NetworkSource: kubevirt.NetworkSource{Multus: &kubevirt.MultusNetwork{NetworkName: "one"}}}}
+	})
+	g.reconcile()
+	p := g.onePod()
+	g.bind(p, "node1")
+	g.state(p, running)
+	for _, tt := range []struct {
+		network  string
+		required bool
+	}{{"one", false}, {"two", true}, {"one", false}} {
+		fakecluster.Change(t, g.Cluster, g.vmi(), func(vmi *kubevirt.VirtualMachineInstance) { vmi.Spec.Networks[1].Multus.NetworkName = tt.network })
+		g.reconcile()
+		c := g.condition(kubevirt.VirtualMachineInstanceMigrationRequired)
+		if (c != nil) != tt.required || c != nil && (c.Status != corev1.ConditionTrue || c.Reason != kubevirt.VirtualMachineInstanceReasonAutoMigrationDueToLiveUpdate) {
+			t.Errorf("network %s: %+v", tt.network, c)
+		}
+	}
 }
