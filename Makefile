@@ -256,8 +256,8 @@ test-cluster: packages kubernetes $(SLOW:%=storage) build controller ## Run the 
 	$(SLOW:%=test/tools/build metrics_server otelcol)
 	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid=' \
 		-o $(BIN)/image/ ./test/hooksidecar/cmd/...
-	go vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes ./test/e2e/dedicated ./test/e2e/traces
-	$(GOTEST) -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes ./test/e2e/dedicated ./test/e2e/traces) $(FLAGS)
+	go vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes ./test/e2e/dedicated ./test/e2e/devices ./test/e2e/traces
+	$(GOTEST) -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes ./test/e2e/dedicated ./test/e2e/devices ./test/e2e/traces) $(FLAGS)
 
 # FROM is a revision of this repository, by default the newest tag.
 test-upgrade: packages kubernetes build controller ## Upgrade a cluster with running VMs from version FROM to this one, and back; FROM=v0.1.0
