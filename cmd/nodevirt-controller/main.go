@@ -81,6 +81,8 @@ func run(ctx context.Context, args []string) error {
 	flags.BoolVar(&o.Flags.Gates.HookSidecars, "hook-sidecars", false,
 		"let VMs have hook sidecars, as KubeVirt's feature gate Sidecar does: containers that change the VM before its start; "+
 			"nodes need vm.hook_sidecars in the shim's config")
+	flags.StringVar(&o.Flags.Gates.HookImage, "hook-sidecar-image", "",
+		"`image` of hook sidecars that name none, such as KubeVirt's sidecar-shim (default: none)")
 	flags.BoolVar(&o.NetworkDisks, "network-disks", false,
 		"have QEMU open PVCs on iSCSI and RBD over the network, in place of the node's kernel; nodes need disks.network in the shim's config")
 	flags.StringVar(&o.Flags.StateClass, "vm-state-storage-class", "",

@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -102,6 +103,15 @@ func TestHookSidecars(t *testing.T) {
 	want := `metadata.annotations[hooks.kubevirt.io/hookSidecars]: not a JSON list of sidecars: json: unknown field "privileged"`
 	if got := refusal(t, r.ask(t, admission.PathValidate, manifest(t, bad, ""), nil)); !strings.Contains(got, want) {
 		t.Errorf("%s, want %s", got, want)
+	}
+	nameless := regexp.MustCompile(`"image": *"[^"]*"`).ReplaceAllString(body, `"args": []`)
+	want = "metadata.annotations[hooks.kubevirt.io/hookSidecars]: [0].image: name one, such as KubeVirt's sidecar-shim"
+	if got := refusal(t, r.ask(t, admission.PathValidate, manifest(t, nameless, ""), nil)); !strings.Contains(got, want) {
+		t.Errorf("%s, want %s", got, want)
+	}
+	r = newRigIn(t, gated(manifests.Gates{HookSidecars: true, HookImage: "registry.example.com/sidecar-shim:1"}))
+	if answer := r.ask(t, admission.PathValidate, manifest(t, nameless, ""), nil); !answer.Allowed {
+		t.Errorf("with a default: %+v", answer.Result)
 	}
 }
 

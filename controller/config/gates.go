@@ -32,5 +32,6 @@ func (c Config) Gates() manifest.Gates {
 		HostDisks:       is(GateHostDisk, c.Flags.Gates.HostDisks),
 		DownwardMetrics: is(GateDownwardMetrics, c.Flags.Gates.DownwardMetrics),
 		HookSidecars:    is(GateSidecar, c.Flags.Gates.HookSidecars),
+		HookImage:       c.Flags.Gates.HookImage,
 	}
 }

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -19,6 +20,8 @@ type Gates struct {
 	DownwardMetrics bool
 	// HookSidecars lets instances have containers that change the VM before its start.
 	HookSidecars bool
+	// HookImage is the image of such containers that name none; empty refuses these.
+	HookImage string
 }
 
 // Check returns the problems of an instance that has what is switched off, in KubeVirt's
@@ -53,9 +56,14 @@ func (g Gates) CheckAnnotations(at *field.Path, annotations map[string]string) f
 		return field.ErrorList{fields.Refused(at.Key(vmspec.AnnotationHooks),
 			"Sidecar feature gate is not enabled; enable it in the KubeVirt object, or set -hook-sidecars of nodevirt-controller")}
 	}
-	if _, err := vmspec.HookSidecars(annotations); err != nil {
+	all, err := vmspec.HookSidecars(annotations)
+	if err != nil {
 		return field.ErrorList{fields.Refused(at.Key(vmspec.AnnotationHooks), "%s",
 			strings.ReplaceAll(err.Error(), vmspec.AnnotationHooks+": ", ""))}
+	}
+	if i := slices.IndexFunc(all, func(s vmspec.HookSidecar) bool { return s.Image == "" }); i >= 0 && g.HookImage == "" {
+		return field.ErrorList{fields.Refused(at.Key(vmspec.AnnotationHooks),
+			"[%d].image: name one, such as KubeVirt's sidecar-shim, or set -hook-sidecar-image of nodevirt-controller", i)}
 	}
 	return nil
 }

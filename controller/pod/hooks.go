@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,8 +21,9 @@ const (
 )
 
 // addHooks adds the hook sidecars that an instance's annotation lists. As sidecars of
-// Kubernetes they start before the VM's container, which waits for them, and end after it.
-func addHooks(s *corev1.PodSpec, vmi *kubevirt.VirtualMachineInstance) error {
+// Kubernetes they start before the VM's container, which waits for them, and end after it. Image is that
+// of sidecars that name none.
+func addHooks(s *corev1.PodSpec, vmi *kubevirt.VirtualMachineInstance, image string) error {
 	all, err := vmspec.HookSidecars(vmi.Annotations)
 	if err != nil || len(all) == 0 {
 		return err
@@ -36,6 +38,7 @@ func addHooks(s *corev1.PodSpec, vmi *kubevirt.VirtualMachineInstance) error {
 	s.Containers[0].VolumeMounts = append(s.Containers[0].VolumeMounts,
 		corev1.VolumeMount{Name: hookSockets, MountPath: vmspec.HooksPath, ReadOnly: true})
 	for i, h := range all {
+		h.Image = cmp.Or(h.Image, image)
 		s.InitContainers = append(s.InitContainers, hookSidecar(s, vmspec.HookName(i), h))
 	}
 	return nil

@@ -96,7 +96,7 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network Netwo
 		return nil, err
 	}
 	addResume(&spec, o.Surroundings.ResumePVC)
-	if err := addHooks(&spec, vmi); err != nil {
+	if err := addHooks(&spec, vmi, gates.HookImage); err != nil {
 		return nil, err
 	}
 	return &corev1.Pod{

@@ -214,6 +214,18 @@ func TestHookVolumes(t *testing.T) {
 	}
 }
 
+// TestHookImage: a sidecar that names no image has the cluster's.
+func TestHookImage(t *testing.T) {
+	vmi := read(t, "least")
+	vmi.Annotations = map[string]string{vmspec.AnnotationHooks: `[{"image": "a"}, {}]`}
+	p, err := pod.New(vmi, nil, nil, pod.Options{RuntimeClass: "vm", Surroundings: pod.Surroundings{
+		Config: config.Config{Flags: config.Flags{Gates: manifest.Gates{HookSidecars: true, HookImage: "sidecar-shim"}}},
+	}})
+	if err != nil || p.Spec.InitContainers[0].Image != "a" || p.Spec.InitContainers[1].Image != "sidecar-shim" {
+		t.Fatalf("%v: %+v", err, p)
+	}
+}
+
 // addPVC adds a disk on a PVC.
 func addPVC(vmi *kubevirt.VirtualMachineInstance, name string, device kubevirt.DiskDevice) {
 	vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, kubevirt.Disk{Name: "pvc", DiskDevice: device})

@@ -30,6 +30,7 @@ const (
 
 // HookSidecar is a container that changes a VM before its start.
 type HookSidecar struct {
+	// Image is empty for the cluster's default.
 	Image           string            `json:"image,omitempty"`
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
 	Command         []string          `json:"command,omitempty"`
@@ -86,9 +87,6 @@ func HookSidecars(annotations map[string]string) ([]HookSidecar, error) {
 
 func (s HookSidecar) check() error {
 	policies := []corev1.PullPolicy{"", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
-	if s.Image == "" {
-		return errors.New("image: name one, such as KubeVirt's sidecar-shim: there is no default")
-	}
 	if !slices.Contains(policies, s.ImagePullPolicy) {
 		return fmt.Errorf("imagePullPolicy: %q is none of Always, IfNotPresent and Never", excerpt(string(s.ImagePullPolicy)))
 	}
