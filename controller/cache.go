@@ -89,7 +89,9 @@ func trimPod(p *corev1.Pod) {
 	}
 	annotations, labels := p.Annotations, p.Labels
 	p.Annotations, p.Labels = nil, nil
-	for _, key := range []string{vmi.AnnotationNetworkStatus, vmspec.AnnotationNetworkDisks, pod.AnnotationEvictionInProgress} {
+	for _, key := range []string{
+		vmi.AnnotationNetworkStatus, vmspec.AnnotationNetworkDisks, pod.AnnotationEvictionInProgress, pod.AnnotationLinks, pod.AnnotationNetworks,
+	} {
 		if value, ok := annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
 		}

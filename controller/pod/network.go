@@ -3,7 +3,6 @@ package pod
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,8 +11,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// annotationNetworks asks Multus for further interfaces of the pod.
-const annotationNetworks = "k8s.v1.cni.cncf.io/networks"
+// AnnotationNetworks asks Multus for further interfaces of the pod.
+const AnnotationNetworks = "k8s.v1.cni.cncf.io/networks"
 
 // annotationDefaultNetwork has Multus make the pod's own network, eth0, from another definition.
 const annotationDefaultNetwork = "v1.multus-cni.io/default-network"
@@ -56,10 +55,7 @@ func addNetworks(annotations map[string]string, vmi *kubevirt.VirtualMachineInst
 			continue
 		}
 		one := selection(n.Multus.NetworkName)
-		one.Interface = "net" + strconv.Itoa(len(all)+1)
-		if card.Binding != nil {
-			one.Interface = vmspec.PluginInterface(n.Name)
-		}
+		one.Interface = deviceOf(s, n.Name, len(all)+1)
 		if card.SRIOV != nil || card.Binding != nil {
 			one.MAC = strings.ReplaceAll(card.MacAddress, "-", ":")
 		}
@@ -68,14 +64,14 @@ func addNetworks(annotations map[string]string, vmi *kubevirt.VirtualMachineInst
 	if all = append(all, plugins...); len(all) == 0 {
 		return nil
 	}
-	if _, given := annotations[annotationNetworks]; given {
-		return fmt.Errorf("metadata.annotations[%s]: spec.networks says it; remove one of them", annotationNetworks)
+	if _, given := annotations[AnnotationNetworks]; given {
+		return fmt.Errorf("metadata.annotations[%s]: spec.networks says it; remove one of them", AnnotationNetworks)
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
 		return fmt.Errorf("spec.networks: %w", err)
 	}
-	annotations[annotationNetworks] = string(text)
+	annotations[AnnotationNetworks] = string(text)
 	return nil
 }
 

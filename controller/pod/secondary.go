@@ -1,7 +1,9 @@
 package pod
 
 import (
+	"cmp"
 	"encoding/json"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -15,22 +17,36 @@ func Replaceable(s *kubevirt.VirtualMachineInstanceSpec, n kubevirt.Network) boo
 	return vmspec.IsSecondary(n) && cardOf(s, n.Name).SRIOV == nil
 }
 
-// OtherNetworks reports whether an instance names another network for a card than the card's pod is on.
+// OtherNetworks reports whether an instance names another network for a card than the card's pod has asked Multus for.
 func OtherNetworks(vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) bool {
-	var has kubevirt.VirtualMachineInstanceSpec
-	if json.Unmarshal([]byte(p.Annotations[vmspec.AnnotationVMI]), &has) != nil {
+	var asked []network
+	if json.Unmarshal([]byte(p.Annotations[AnnotationNetworks]), &asked) != nil {
 		return false
 	}
-	were := map[string]string{}
-	for _, n := range has.Networks {
-		if vmspec.IsSecondary(n) {
-			were[n.Name] = n.Multus.NetworkName
-		}
-	}
+	number := 0
 	for _, n := range vmi.Spec.Networks {
-		if was, known := were[n.Name]; known && vmspec.IsSecondary(n) && n.Multus.NetworkName != was {
-			return true
+		if !vmspec.IsSecondary(n) {
+			continue
+		}
+		number++
+		device := deviceOf(&vmi.Spec, n.Name, number)
+		wants := selection(n.Multus.NetworkName)
+		for _, has := range asked {
+			if has.Interface != device {
+				continue
+			}
+			if has.Name != wants.Name || cmp.Or(has.Namespace, vmi.Namespace) != cmp.Or(wants.Namespace, vmi.Namespace) {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+// deviceOf returns the name in the pod of the interface of a secondary network, which count from 1.
+func deviceOf(s *kubevirt.VirtualMachineInstanceSpec, name string, number int) string {
+	if cardOf(s, name).Binding != nil {
+		return vmspec.PluginInterface(name)
+	}
+	return "net" + strconv.Itoa(number)
 }
