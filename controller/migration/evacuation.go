@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/nodevirt/nodevirt/controller/config"
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/setup"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
@@ -74,8 +75,10 @@ func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 		return ctrl.Result{}, err
 	}
 	evacuates := leaves(vmi, c.EvictionStrategy(vmi))
-	if !evacuates && (!c.MigratesUpdated() || !updates(vmi)) {
-		return ctrl.Result{}, nil
+	if !evacuates {
+		if updates, err := e.updates(ctx, vmi); err != nil || !updates || !c.MigratesUpdated() {
+			return ctrl.Result{}, err
+		}
 	}
 	var list kubevirt.VirtualMachineInstanceMigrationList
 	// The cache has the migrations that this process has made: the read waits for them.
@@ -120,9 +123,17 @@ func required(vmi *instance) bool {
 	})
 }
 
-// updates reports whether an instance should get what its spec says by a migration.
-func updates(vmi *instance) bool {
-	return required(vmi) && ineligible(vmi) == "" && !instances.Migrating(vmi)
+// updates reports whether an instance should get what its spec says by a migration. The condition may be from before
+// the last one.
+func (e *Evacuations) updates(ctx context.Context, vmi *instance) (bool, error) {
+	if !required(vmi) || ineligible(vmi) != "" || instances.Migrating(vmi) {
+		return false, nil
+	}
+	own := new(corev1.Pod)
+	if err := e.Client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: pod.Current(vmi)}, own); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return pod.OtherNetworks(vmi, own), nil
 }
 
 // automatic reports whether the controller has made a migration.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/config"
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -72,10 +73,21 @@ func TestUpdates(t *testing.T) {
 		})
 	})
 	update(0)
+	lan := kubevirt.Network{Name: "lan", NetworkSource: kubevirt.NetworkSource{Multus: &kubevirt.MultusNetwork{NetworkName: "two"}}}
+	fakecluster.Change(t, g.Cluster, vmi, func(vmi *instance) { vmi.Spec.Networks = append(vmi.Spec.Networks, lan) })
+	on := func(definition string) {
+		t.Helper()
+		fakecluster.Change(t, g.Cluster, g.source(), func(p *corev1.Pod) {
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, pod.AnnotationNetworks, `[{"name":"`+definition+`","interface":"net1"}]`)
+		})
+	}
+	on("two") // the condition is an old one
 	object := &kubevirt.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "nodevirt", Name: config.Name}}
 	object.Spec.WorkloadUpdateStrategy.WorkloadUpdateMethods = []kubevirt.WorkloadUpdateMethod{kubevirt.WorkloadUpdateMethodLiveMigrate}
 	g.Add(t, object)
 	e.Config = config.Source{Namespace: "nodevirt", Reader: g.Client}
+	update(0)
+	on("one")
 	update(1)
 	update(1)
 	m := g.migrations()[0]
