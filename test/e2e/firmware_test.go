@@ -135,7 +135,7 @@ func TestPersistentState(t *testing.T) {
 }
 
 // TestSecureBoot has firmware with Microsoft's keys, for which Debian's kernel has no signature, and
-// firmware that starts it.
+// firmware that starts it. A guest whose boot loaders and kernel are signed boots with secure boot.
 func TestSecureBoot(t *testing.T) {
 	k, err := guest.TinyKernel(t.Context(), suite.GuestOptions())
 	assert.NilError(t, err)
@@ -159,4 +159,20 @@ func TestSecureBoot(t *testing.T) {
 			c.removeIt()
 		})
 	}
+	t.Run("signed", func(t *testing.T) {
+		t.Parallel()
+		disk, err := guest.TinyWithUEFI(t.Context(), suite.GuestOptions())
+		assert.NilError(t, err)
+		c := vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": `{
+			"domain": {"firmware": {"bootloader": {"efi": {}}}, "features": {"smm": {"enabled": true}},
+				"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
+			"volumes": [{"name": "root", "containerDisk": {}}]}`})).vm(pushed(t, "tiny-uefi:1", disk, images.DiskOptions{}), func(c *runtimeapi.ContainerConfig) {
+			c.Linux.Resources.MemoryLimitInBytes = 256 * mebibyte
+		}).start()
+		c.saying("nodevirt guest: up host=")
+		shell := c.attach("-i")
+		shell.types("mount -t securityfs none /sys/kernel/security; echo lockdown $(cat /sys/kernel/security/lockdown).\r")
+		shell.sees("lockdown none [integrity] confidentiality.")
+		c.removeIt()
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -64,6 +65,9 @@ func (l layout) commands(raw string) []command {
 		{[]string{"mcopy", "-i", fat, l.initrd, "::initrd"}, ""},
 		{[]string{"syslinux", "--install", "--offset", fmt.Sprint(fatStart), raw}, ""},
 	}
+	for _, folder := range folders(l.files) {
+		list = append(list, command{[]string{"mmd", "-i", fat, "::" + folder}, ""})
+	}
 	for _, name := range slices.Sorted(maps.Keys(l.files)) {
 		list = append(list, command{[]string{"mcopy", "-i", fat, l.files[name], "::" + name}, ""})
 	}
@@ -72,6 +76,17 @@ func (l layout) commands(raw string) []command {
 			"-E", fmt.Sprintf("offset=%d", l.rootStart()), raw, fmt.Sprintf("%dk", l.rootSize/1024)}, ""})
 	}
 	return list
+}
+
+// folders returns the folders of files by their names, each after the one that it is in.
+func folders(files map[string]string) []string {
+	all := map[string]bool{}
+	for name := range files {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			all[dir] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 // makeDisk makes a qcow2 disk, by way of a raw one beside it.

@@ -93,6 +93,22 @@ func TinyWithUSB(ctx context.Context, o Options) (path string, err error) {
 	return filepath.Join(dir, "disk.qcow2"), nil
 }
 
+// redirectPackages hold the program that passes USB devices on, and the libraries that it needs.
+var redirectPackages = []string{
+	"usbredirect", "libc6", "libglib2.0-0", "libpcre2-8-0", "libusb-1.0-0", "libusbredirhost1", "libusbredirparser1", "libudev1",
+}
+
+// TinyWithUSBRedirect returns the path of a disk as [TinyWithUSB]'s whose guest has Debian's usbredirect. It needs
+// 192 MiB of memory.
+func TinyWithUSBRedirect(ctx context.Context, o Options) (path string, err error) {
+	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-usbredirect", kernel: fullKernel, modules: slices.Concat(sataModules, usbModules),
+		packages: redirectPackages, programs: []string{"usbredirect"}})
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "disk.qcow2"), nil
+}
+
 // TinyWithVirtiofs returns the path of a disk as Tiny's whose guest can mount file systems of type virtiofs.
 func TinyWithVirtiofs(ctx context.Context, o Options) (path string, err error) {
 	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-virtiofs", kernel: cloud, modules: virtiofsModules})

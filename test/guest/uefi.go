@@ -1,11 +1,16 @@
 package guest
 
 import (
+	"archive/tar"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
+	"github.com/nodevirt/nodevirt/test/guest/cache"
 	"github.com/nodevirt/nodevirt/test/guest/deb"
 )
 
@@ -34,4 +39,66 @@ func UEFIDisk(ctx context.Context, dir, program string) (path string, err error)
 		}
 	}
 	return path, nil
+}
+
+// TinyWithUEFI returns the path of a disk as [TinyWithSATA]'s that UEFI firmware boots too, also with secure boot: it
+// has the boot loaders that Microsoft and Debian have signed, and Debian's signed kernel. It needs 256 MiB of memory.
+func TinyWithUEFI(ctx context.Context, o Options) (path string, err error) {
+	loaders, err := signedLoaders(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-uefi", kernel: fullKernel, modules: sataModules, onDisk: map[string]string{
+		"EFI/BOOT/BOOTX64.EFI": filepath.Join(loaders, "shimx64.efi"), "EFI/BOOT/grubx64.efi": filepath.Join(loaders, "grubx64.efi"),
+		"EFI/debian/grub.cfg": filepath.Join(loaders, "grub.cfg"),
+	}})
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "disk.qcow2"), nil
+}
+
+// signedCmdline lets the kernel read its certificates: with secure boot it loads signed modules alone.
+var signedCmdline = strings.Replace(Cmdline, ",load_system_certificate_list", "", 1)
+
+// signedLoaders returns a folder with Debian's signed boot loaders and the configuration of GRUB.
+func signedLoaders(ctx context.Context, o Options) (dir string, err error) {
+	found, err := deb.Resolve(ctx, "shim-signed", "grub-efi-amd64-signed")
+	if err != nil {
+		return "", err
+	}
+	config := "linux /vmlinuz " + signedCmdline + "\ninitrd /initrd\nboot\n"
+	key := []string{config}
+	for _, p := range found {
+		key = append(key, p.Key())
+	}
+	wanted := map[string]string{
+		"usr/lib/shim/shimx64.efi.signed":                   "shimx64.efi",
+		"usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed": "grubx64.efi",
+	}
+	return cache.Dir(ctx, o.CacheDir(), "signed-loaders", cache.Key(key...), func(tmp string) error {
+		for _, p := range found {
+			file, err := p.Download(ctx, o.Packages())
+			if err != nil {
+				return err
+			}
+			err = deb.Read(ctx, file, func(name string, _ *tar.Header, r io.Reader) error {
+				to, is := wanted[name]
+				if !is {
+					return nil
+				}
+				data, err := io.ReadAll(r)
+				return errors.Join(err, os.WriteFile(filepath.Join(tmp, to), data, 0o644))
+			})
+			if err != nil {
+				return err
+			}
+		}
+		for _, name := range wanted {
+			if _, err := os.Stat(filepath.Join(tmp, name)); err != nil {
+				return fmt.Errorf("the packages of the signed boot loaders hold no %s: %w", name, err)
+			}
+		}
+		return os.WriteFile(filepath.Join(tmp, "grub.cfg"), []byte(config), 0o644)
+	})
 }
