@@ -84,7 +84,7 @@ func TestKubeVirtsExamples(t *testing.T) {
 
 // pushKubeVirtsDisks pushes a small guest under the names of the examples' images.
 func pushKubeVirtsDisks(ctx context.Context) error {
-	disk, err := guest.TinyWithSATA(ctx, suite.Control().GuestOptions()) // the bus of KubeVirt's disks by default
+	disk, err := guest.TinyWithUEFI(ctx, suite.Control().GuestOptions()) // it has a driver for SATA, the bus of KubeVirt's disks by default
 	if err != nil {
 		return err
 	}

@@ -34,8 +34,12 @@ var suite struct {
 // logSize is the size from which on the kubelet rotates a log.
 const logSize = 64 << 10
 
+// sidecarShim is the name of the image with KubeVirt's sidecar-shim, which the controller has as its default.
+const sidecarShim = "kubevirt/sidecar-shim:devel"
+
 func TestMain(m *testing.M) {
-	o := cluster.Options{Storage: storage, Policies: true, CNI: cni(), Controller: []string{"-network-disks"}, ShimConfig: func(c map[string]any) {
+	controller := []string{"-network-disks", "-hook-sidecar-image=registry:5000/" + sidecarShim}
+	o := cluster.Options{Storage: storage, Policies: true, CNI: cni(), Controller: controller, ShimConfig: func(c map[string]any) {
 		c["disks"] = map[string]any{"network": true, "ceph_networks": []string{ceph.Network}}
 		c["vm"].(map[string]any)["hook_sidecars"] = true
 	}, Kubelet: func(c map[string]any) {

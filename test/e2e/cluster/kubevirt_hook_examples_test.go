@@ -1,0 +1,113 @@
+//go:build cluster && examples
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
+)
+
+// script is a hook for a ConfigMap, which KubeVirt's sidecar-shim runs with the VM and the domain's XML.
+const script = `#!/bin/sh
+[ "$1 $3" = "--vmi --domain" ] || exit 1
+echo "a script of a ConfigMap" >&2
+echo "$4" | sed "s|<uuid>|<title>scripted</title><uuid>|"
+`
+
+// TestKubeVirtsHookExamples runs KubeVirt's examples of UEFI and of hook sidecars, unchanged, with KubeVirt's own sidecar-shim
+// and the program of its example, which test/tools/build sidecars builds.
+func TestKubeVirtsHookExamples(t *testing.T) {
+	if *kubevirtExamples == "" {
+		t.Fatal("missing flag: -kubevirt-examples FOLDER")
+	}
+	assert.NilError(t, pushKubeVirtsDisks(t.Context()))
+	pushSidecars(t)
+	withSidecars(t)
+	kubectl(t, "create", "configmap", "my-config-map", "--from-literal=my_script.sh="+script)
+	undo(t, func(ctx context.Context) error {
+		_, err := suite.Kubectl(ctx, "delete", "configmap", "my-config-map")
+		return err
+	})
+	for name, check := range map[string]func(t *testing.T, name string){
+		"vmi-alpine-efi": func(*testing.T, string) {},
+		"vmi-secureboot": func(*testing.T, string) {},
+		"vmi-with-sidecar-hook": func(t *testing.T, name string) {
+			t.Helper()
+			console := connect(t, name+"/console")
+			console.send("cat /sys/class/dmi/id/board_vendor\n")
+			console.sees("\nRadical Edward")
+		},
+		"vmi-with-sidecar-hook-configmap": func(t *testing.T, name string) {
+			t.Helper()
+			pod := kubectl(t, "get", "pods", "--selector="+byName+"="+name, "-o", "jsonpath={.items[0].metadata.name}")
+			if log := kubectl(t, "logs", pod, "--container=hook-sidecar-0"); !strings.Contains(log, "a script of a ConfigMap") {
+				t.Errorf("the sidecar's log: %s", log)
+			}
+			titles, err := suite.Node(vmiField(t, name, ".status.nodeName")).Output(t.Context(), "sh", "-c", `for d in $(virsh list --uuid); do virsh desc --title $d; done`)
+			if err != nil || !strings.Contains(titles, "scripted") {
+				t.Errorf("the domains' titles: %v: %s", err, titles)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := readManifest(filepath.Join(*kubevirtExamples, name+".yaml"))
+			assert.NilError(t, err)
+			m.says = "nodevirt guest: up"
+			m.apply(t)
+			assert.Equal(t, m.refusal, "")
+			t.Cleanup(func() { m.delete(t) })
+			m.run(t)
+			assert.Equal(t, m.runs, "")
+			check(t, m.name)
+		})
+	}
+}
+
+// pushSidecars pushes KubeVirt's programs under the names of its images.
+func pushSidecars(t *testing.T) {
+	t.Helper()
+	bin, err := node.CheckoutBin()
+	assert.NilError(t, err)
+	base, err := images.Busybox(t.Context(), suite.Control().GuestOptions())
+	assert.NilError(t, err)
+	shim := images.File{Name: "sidecar-shim", Mode: 0o755, From: filepath.Join(bin, "kubevirt-sidecar-shim")}
+	hook := images.File{Name: "usr/bin/onDefineDomain", Mode: 0o755, From: filepath.Join(bin, "kubevirt-smbios-hook")}
+	for name, files := range map[string][]images.File{sidecarShim: {shim}, "kubevirt/example-hook-sidecar:devel": {shim, hook}} {
+		img, err := images.Extend(base, v1.Config{
+			Entrypoint: []string{"/sidecar-shim"}, User: "1001", Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+		}, images.Layer{Files: files})
+		assert.NilError(t, err)
+		_, err = suite.Push(t.Context(), name, img)
+		assert.NilError(t, err)
+	}
+}
+
+// withSidecars enables KubeVirt's feature gate.
+func withSidecars(t *testing.T) {
+	t.Helper()
+	gates := func(ctx context.Context, developer string) error {
+		_, err := suite.Kubectl(ctx, "patch", "kubevirt", "kubevirt", "--namespace=nodevirt", "--type=merge",
+			`--patch={"spec": {"configuration": {"developerConfiguration": `+developer+`}}}`)
+		return err
+	}
+	assert.NilError(t, gates(t.Context(), `{"featureGates": ["Sidecar"]}`))
+	undo(t, func(ctx context.Context) error { return gates(ctx, "null") })
+	hooked := strangersVMI("asked", func(_, _, _ object) {})
+	hooked["metadata"].(object)["annotations"] = object{"hooks.kubevirt.io/hookSidecars": `[{"args": []}]`}
+	wait.Success(t, "the feature gate is on", func(context.Context) error {
+		if out, err := sent(t, hooked, "apply", "--dry-run=server", "-f", "-"); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+}
