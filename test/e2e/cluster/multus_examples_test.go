@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"strings"
@@ -115,7 +116,10 @@ func TestAnotherNetworkByMigration(t *testing.T) {
 		return err
 	}
 	assert.NilError(t, updates(t.Context(), `{"workloadUpdateMethods": ["LiveMigrate"]}`))
-	undo(t, func(ctx context.Context) error { return updates(ctx, "null") })
+	undo(t, func(ctx context.Context) error {
+		_, err := suite.Kubectl(ctx, "delete", "vmim", "--all") // the controller's
+		return errors.Join(err, updates(ctx, "null"))
+	})
 	name := made(t, object{
 		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": object{"name": "renetworked"},
 		"spec": object{"runStrategy": "Always", "template": object{"spec": object{
