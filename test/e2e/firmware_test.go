@@ -167,7 +167,7 @@ func TestSecureBoot(t *testing.T) {
 			"domain": {"firmware": {"bootloader": {"efi": {}}}, "features": {"smm": {"enabled": true}},
 				"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
 			"volumes": [{"name": "root", "containerDisk": {}}]}`})).vm(pushed(t, "tiny-uefi:1", disk, images.DiskOptions{}), func(c *runtimeapi.ContainerConfig) {
-			c.Linux.Resources.MemoryLimitInBytes = 256 * mebibyte
+			c.Linux.Resources.MemoryLimitInBytes = 384 * mebibyte
 		}).start()
 		c.saying("nodevirt guest: up host=")
 		shell := c.attach("-i")

@@ -96,6 +96,7 @@ func TinyWithUSB(ctx context.Context, o Options) (path string, err error) {
 // redirectPackages hold the program that passes USB devices on, and the libraries that it needs.
 var redirectPackages = []string{
 	"usbredirect", "libc6", "libglib2.0-0", "libpcre2-8-0", "libusb-1.0-0", "libusbredirhost1", "libusbredirparser1", "libudev1",
+	"libffi8", "zlib1g", "libmount1", "libblkid1", "libselinux1",
 }
 
 // TinyWithUSBRedirect returns the path of a disk as [TinyWithUSB]'s whose guest has Debian's usbredirect. It needs

@@ -42,7 +42,7 @@ func UEFIDisk(ctx context.Context, dir, program string) (path string, err error)
 }
 
 // TinyWithUEFI returns the path of a disk as [TinyWithSATA]'s that UEFI firmware boots too, also with secure boot: it
-// has the boot loaders that Microsoft and Debian have signed, and Debian's signed kernel. It needs 256 MiB of memory.
+// has the boot loaders that Microsoft and Debian have signed, and Debian's signed kernel. It needs 384 MiB of memory.
 func TinyWithUEFI(ctx context.Context, o Options) (path string, err error) {
 	loaders, err := signedLoaders(ctx, o)
 	if err != nil {
