@@ -42,7 +42,7 @@ type rig struct {
 	filled  []metav1.ObjectMeta
 	// marked are CDI's objects whose PVCs are replaced, and for which restores.
 	marked []string
-	cdi     bool
+	cdi    bool
 }
 
 func newRig(t *testing.T) *rig {

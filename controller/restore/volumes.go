@@ -280,7 +280,9 @@ func (v *volumes) pvc(
 	return made, nil
 }
 
-func isDataVolume(owner *metav1.OwnerReference) bool { return owner != nil && owner.Kind == datavolume.Kind }
+func isDataVolume(owner *metav1.OwnerReference) bool {
+	return owner != nil && owner.Kind == datavolume.Kind
+}
 
 func ownedBySource(pvc *api.PersistentVolumeClaim, source *api.VirtualMachine) bool {
 	return slices.ContainsFunc(pvc.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == source.UID })

@@ -4,6 +4,7 @@ package devices
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -48,11 +49,10 @@ func (p plugin) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
 	_, err = deviceplugin.NewRegistrationClient(conn).Register(ctx, &deviceplugin.RegisterRequest{
 		Version: deviceplugin.Version, Endpoint: socket, ResourceName: p.resource,
 	})
-	if err != nil {
+	if err := errors.Join(err, conn.Close()); err != nil {
 		return fmt.Errorf("register %s: %w", p.resource, err)
 	}
 	return <-served
