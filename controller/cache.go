@@ -15,6 +15,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/pool"
 	"github.com/nodevirt/nodevirt/controller/vmi"
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -89,9 +90,13 @@ func trimPod(p *corev1.Pod) {
 	}
 	annotations, labels := p.Annotations, p.Labels
 	p.Annotations, p.Labels = nil, nil
-	for _, key := range []string{
+	kept := []string{
 		vmi.AnnotationNetworkStatus, vmspec.AnnotationNetworkDisks, pod.AnnotationEvictionInProgress, pod.AnnotationLinks, pod.AnnotationNetworks,
-	} {
+	}
+	if annotations[order.Annotation] != "" { // of a guest that has moved, which has kept its MAC addresses
+		kept = append(kept, order.Annotation, vmspec.AnnotationVMI)
+	}
+	for _, key := range kept {
 		if value, ok := annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
 		}

@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // TestTrimPod: the cache keeps the annotation that the reconciler removes when a guest has moved.
@@ -20,6 +22,20 @@ func TestTrimPod(t *testing.T) {
 	}
 	if _, has := p.Annotations["other"]; has {
 		t.Error("the cache has a foreign annotation")
+	}
+}
+
+// TestTrimMovedPod: the cache keeps what says which MAC addresses the guest had before it moved.
+func TestTrimMovedPod(t *testing.T) {
+	for _, moved := range []string{"", "{}"} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{vmspec.AnnotationVMI: "{}"}}}
+		if moved != "" {
+			p.Annotations[order.Annotation] = moved
+		}
+		trimPod(p)
+		if _, has := p.Annotations[vmspec.AnnotationVMI]; has != (moved != "") || p.Annotations[order.Annotation] != moved {
+			t.Errorf("the order of a migration is %q: the cache has the annotations %v", moved, p.Annotations)
+		}
 	}
 }
 
