@@ -69,7 +69,7 @@ func TestExport(t *testing.T) {
 	// A folder is an archive, and an export that a download has made goes with it.
 	archive := filepath.Join(t.TempDir(), "folder.tar.gz")
 	v.works("vmexport download folder --pvc=exported-folder --output="+archive+" --port-forward", "Download finished ")
-	content, err := suite.Nodes()[0].Output(t.Context(), "tar", "-xzOf", archive, "note")
+	content, err := suite.Nodes()[0].Output(t.Context(), "tar", "-xzOf", archive, "./note")
 	assert.NilError(t, err)
 	assert.Equal(t, content, "kept")
 	wait.Until(t, "the download's export is gone", func() bool { return !strings.Contains(kubectl(t, "get", "vmexport", "-o", "name"), "/folder") })
