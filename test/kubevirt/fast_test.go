@@ -33,9 +33,14 @@ func focus(t *testing.T) string {
 	if os.Getenv(fastVariable) == "" {
 		return os.Getenv(focusVariable)
 	}
+	return anyOf(fastSpecs(t))
+}
+
+// anyOf is a regular expression that matches specs of these words.
+func anyOf(words []string) string {
 	var all []string
-	for _, words := range fastSpecs(t) {
-		all = append(all, strings.ReplaceAll(regexp.QuoteMeta(words), " ", `\s+`))
+	for _, w := range words {
+		all = append(all, strings.ReplaceAll(regexp.QuoteMeta(w), " ", `\s+`))
 	}
 	return strings.Join(all, "|")
 }

@@ -37,6 +37,9 @@ func prepare(ctx context.Context, c *cluster.Cluster) error {
 	if err := c.Deploy(ctx); err != nil {
 		return err
 	}
+	if err := c.Apply(ctx, cluster.MultusManifest); err != nil {
+		return err
+	}
 	if err := c.Apply(ctx, fixtures); err != nil {
 		return err
 	}

@@ -5,62 +5,20 @@ package cluster
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
 
+	"github.com/nodevirt/nodevirt/test/cluster"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// cni has the real Multus make the pods' networks, since KubeVirt's examples ask for them: eth0 as
-// before, and what a pod's annotation names, which it reads from the API server.
-func cni() func(map[string]any, string) {
-	return func(list map[string]any, kubeconfig string) {
-		eth0 := maps.Clone(list)
-		eth0["cniVersion"] = "0.4.0"
-		list["cniVersion"] = "0.4.0"
-		list["plugins"] = []object{{
-			"type": "multus", "kubeconfig": kubeconfig, "binDir": "/usr/lib/cni", "cniDir": "/run/multus",
-			"delegates": []object{eth0}, "capabilities": object{"portMappings": true},
-		}}
-	}
-}
+// cni has Multus make the pods' networks, since KubeVirt's examples ask for them.
+func cni() func(map[string]any, string) { return cluster.Multus }
 
-// networks is what an administrator installs for Multus, and the network that KubeVirt's examples are on.
-const networks = `apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: network-attachment-definitions.k8s.cni.cncf.io}
-spec:
-  group: k8s.cni.cncf.io
-  scope: Namespaced
-  names:
-    {plural: network-attachment-definitions, singular: network-attachment-definition, kind: NetworkAttachmentDefinition}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec: {type: object, properties: {config: {type: string}}}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: multus}
-rules:
-- {apiGroups: [k8s.cni.cncf.io], resources: [network-attachment-definitions], verbs: [get]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: multus}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: multus}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:nodes"}]
-`
-
+// ptp is the network that KubeVirt's examples are on.
 const ptp = `apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {name: ptp-conf}
@@ -73,7 +31,7 @@ spec:
 // withNetworks makes the network that the examples name.
 func withNetworks(t *testing.T) {
 	t.Helper()
-	assert.NilError(t, suite.Apply(t.Context(), networks))
+	assert.NilError(t, suite.Apply(t.Context(), cluster.MultusManifest))
 	assert.NilError(t, suite.WaitFor(t.Context(), "crd/network-attachment-definitions.k8s.cni.cncf.io", "condition=Established"))
 	assert.NilError(t, suite.Apply(t.Context(), ptp))
 }
