@@ -13,6 +13,7 @@ import (
 type views struct {
 	client client.Client
 	live   client.Reader
+	events *eventLooks
 }
 
 // look reads the pod's node.
@@ -43,5 +44,5 @@ func (s *views) look(ctx context.Context, p *corev1.Pod) (view, error) {
 // troubleInEvents returns the last failure of a pod's sandbox or volumes; nil for
 // none. Only events report such failures.
 func (s *views) troubleInEvents(ctx context.Context, p *corev1.Pod) (*trouble, error) {
-	return lastFailure(ctx, s.live, p)
+	return s.events.lastFailure(ctx, p)
 }

@@ -39,7 +39,7 @@ type Options struct {
 
 // NewReconciler makes the parts of a reconciler, and joins them.
 func NewReconciler(o Options) *Reconciler {
-	looks := &views{client: o.Client, live: o.Live}
+	looks := &views{client: o.Client, live: o.Live, events: newEventLooks(o.Live)}
 	ends := &endings{client: o.Client}
 	reports := &reporter{client: o.Client, events: o.Events, now: o.Now}
 	pvcs := &pvcAccess{client: o.Client, dataVolumes: o.DataVolumes, views: looks}
