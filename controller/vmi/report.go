@@ -92,15 +92,14 @@ func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 		if v.pod == nil && now.Type == podScheduled {
 			continue // the other condition says it
 		}
-		reason := now.Reason
-		if now.Type != kubevirt.VirtualMachineInstanceSynchronized {
-			reason = "FailedScheduling"
+		switch {
+		case now.Type == podScheduled: // the scheduler warns on the pod; KubeVirt has no warning on the instance
+			all = append(all, item{corev1.EventTypeNormal, "FailedScheduling", "Run", now.Message})
+		case now.Reason == ReasonDataVolumeNotReady: // nothing is wrong
+			all = append(all, item{corev1.EventTypeNormal, now.Reason, "Run", now.Message})
+		default:
+			warn(now.Reason, now.Message)
 		}
-		if reason == ReasonDataVolumeNotReady { // nothing is wrong
-			all = append(all, item{corev1.EventTypeNormal, reason, "Run", now.Message})
-			continue
-		}
-		warn(reason, now.Message)
 	}
 	return all
 }

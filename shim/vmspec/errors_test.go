@@ -120,7 +120,7 @@ spec.domain.firmware.kernelBoot.container.kernelPath: Invalid value: "/boot/../.
 spec.domain.firmware.kernelBoot.kernelArgs: Invalid value: "a b": must be one line of at most 2047 bytes
 spec.domain.firmware.serial: Invalid value: " a": must match [!-~]([ -~]*[!-~])? and have at most 64 characters
 spec.domain.firmware.uuid: Invalid value: "1": must match [0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12} and have at most 36 characters
-spec.domain.machine.type: Invalid value: "pc-q35-7.2,accel=kvm": must match q35|pc|virt|(pc-q35|pc-i440fx|virt)-[0-9]{1,2}\.[0-9]{1,2} and have at most 32 characters
+spec.domain.machine.type: Invalid value: "pc-q35-7.2,accel=kvm": must match q35|pc|virt|(pc-q35|pc-i440fx|virt)-[a-z0-9][a-z0-9._-]* and have at most 40 characters
 spec.domain.memory.guest: Invalid value: "1e999999999": must be a quantity such as 500m, 2, 512Mi or 1.5Gi
 spec.domain.resources.limits.memory: Invalid value: "0": must be a quantity greater than 0
 … and 6 more problems`},

@@ -66,7 +66,7 @@ var (
 	cpuModel    = fields.Match(`[A-Za-z0-9][A-Za-z0-9_.-]*`, 64)
 	cpuFeature  = fields.Match(`[a-z0-9][a-z0-9_.-]*`, 64)
 	cpuPolicy   = fields.OneOf("force", "require", "optional", "disable", "forbid")
-	machineType = fields.Match(`q35|pc|virt|(pc-q35|pc-i440fx|virt)-[0-9]{1,2}\.[0-9]{1,2}`, 32)
+	machineType = fields.Match(`q35|pc|virt|(pc-q35|pc-i440fx|virt)-[a-z0-9][a-z0-9._-]*`, 40)
 	diskBus     = fields.OneOf(BusVirtio, BusSATA, BusSCSI, BusUSB)
 	cdromBus    = fields.OneOf(BusSATA, BusSCSI)
 	diskCache   = fields.OneOf("none", "writethrough", "writeback")
