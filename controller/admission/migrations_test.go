@@ -53,7 +53,7 @@ spec: {vmiName: VMI}
 		"busy":  "spec.vmiName: in-flight migration detected. Active migration job (some-uid) is currently already in progress for VMI busy.",
 		"fixed": "spec.vmiName: Cannot migrate VMI, Reason: DisksNotLiveMigratable, Message: a disk",
 		"over":  "spec.vmiName: Cannot migrate VMI in finalized state.",
-		"early": "spec.vmiName: VMI is not running",
+		"early": "", // it waits for the guest
 		"none":  `spec.vmiName: the VMI "shop/none" does not exist`,
 	} {
 		object := manifest(t, strings.Replace(text, "VMI}", of+"}", 1), "")

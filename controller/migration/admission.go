@@ -54,7 +54,7 @@ func checkInstance(ctx context.Context, live client.Reader, r *admission.Review)
 	if err != nil {
 		return nil, fmt.Errorf("read VMI %s: %w", key, err)
 	}
-	if why := ineligible(vmi); why != "" {
+	if why := unable(vmi); why != "" {
 		return field.ErrorList{field.Forbidden(at, why)}, nil
 	}
 	var all kubevirt.VirtualMachineInstanceMigrationList
@@ -70,20 +70,22 @@ func checkInstance(ctx context.Context, live client.Reader, r *admission.Review)
 	return nil, nil
 }
 
-// ineligible returns why no migration of an instance can begin; "" if one can.
-func ineligible(vmi *kubevirt.VirtualMachineInstance) string {
+// unable returns why an instance cannot migrate; "" for one that can, or will say whether it can once its guest runs.
+func unable(vmi *kubevirt.VirtualMachineInstance) string {
 	able, c := instances.IsMigratable(vmi)
 	switch {
 	case vmi.IsFinal():
 		return "Cannot migrate VMI in finalized state."
 	case vmi.DeletionTimestamp != nil:
 		return "Cannot migrate VMI that is being deleted."
-	case vmi.Status.Phase != kubevirt.Running:
-		return "VMI is not running"
-	case able:
+	case able || c == nil:
 		return ""
-	case c == nil:
-		return "Cannot migrate VMI: its node has not reported yet whether it can be migrated"
 	}
 	return fmt.Sprintf("Cannot migrate VMI, Reason: %s, Message: %s", c.Reason, c.Message)
+}
+
+// eligible reports whether a migration of an instance can begin now.
+func eligible(vmi *kubevirt.VirtualMachineInstance) bool {
+	able, _ := instances.IsMigratable(vmi)
+	return able && unable(vmi) == "" && vmi.Status.Phase == kubevirt.Running
 }

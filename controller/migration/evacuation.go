@@ -113,7 +113,7 @@ func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 // leaves reports whether an instance should leave its node by a migration.
 func leaves(vmi *instance, strategy kubevirt.EvictionStrategy) bool {
 	return vmi.Status.EvacuationNodeName != "" && vmi.Status.EvacuationNodeName == vmi.Status.NodeName &&
-		strategy != kubevirt.EvictionStrategyExternal && ineligible(vmi) == "" && !instances.Migrating(vmi)
+		strategy != kubevirt.EvictionStrategyExternal && eligible(vmi) && !instances.Migrating(vmi)
 }
 
 // required reports whether an instance requires a migration.
@@ -126,7 +126,7 @@ func required(vmi *instance) bool {
 // updates reports whether an instance should get what its spec says by a migration. The condition may be from before
 // the last one.
 func (e *Evacuations) updates(ctx context.Context, vmi *instance) (bool, error) {
-	if !required(vmi) || ineligible(vmi) != "" || instances.Migrating(vmi) {
+	if !required(vmi) || !eligible(vmi) || instances.Migrating(vmi) {
 		return false, nil
 	}
 	own := new(corev1.Pod)

@@ -29,13 +29,17 @@ func (r *Reconciler) wait(ctx context.Context, m *migration, vmi *instance) (ctr
 	if cancelled(m) {
 		return ctrl.Result{}, r.outcomes.fail(ctx, m, nil, reasonCancelled)
 	}
-	if why := ineligible(vmi); why != "" {
+	if why := unable(vmi); why != "" {
 		return ctrl.Result{}, r.outcomes.fail(ctx, m, nil, why)
 	}
-	took, err := r.take(ctx, m, vmi)
+	took := false
+	if eligible(vmi) {
+		var err error
+		if took, err = r.take(ctx, m, vmi); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	switch {
-	case err != nil:
-		return ctrl.Result{}, err
 	case took:
 		return r.proceed(ctx, m, vmi)
 	case m.Status.Phase == kubevirt.MigrationPending:

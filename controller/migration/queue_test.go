@@ -3,6 +3,7 @@ package migration
 import (
 	"fmt"
 	"strings"
+	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,4 +37,21 @@ func queue(running, pending []string) ([]migration, func(*migration) string) {
 		})
 	}
 	return all, func(m *migration) string { return nodes[m.UID] }
+}
+
+// TestWaitsForTheGuest: a migration of an instance whose guest does not run yet is pending, and begins when it does.
+func TestWaitsForTheGuest(t *testing.T) {
+	g := newRig(t)
+	p := g.starting()
+	g.migrate()
+	g.reconcile()
+	if phase := g.migration().Status.Phase; phase != kubevirt.MigrationPending {
+		t.Fatalf("before the guest runs: %s", phase)
+	}
+	g.boot(p, "node1", "10.0.0.1")
+	g.reconcile() // the instance runs
+	g.reconcile()
+	if g.migration().Status.Phase == kubevirt.MigrationPending || g.target() == nil {
+		t.Errorf("once it runs: %+v, target %v", g.migration().Status, g.target())
+	}
 }

@@ -83,6 +83,17 @@ const (
 // running adds an instance that runs on node1 and can be migrated.
 func (g *rig) running() *instance {
 	g.t.Helper()
+	g.boot(g.starting(), "node1", "10.0.0.1")
+	g.reconcile()
+	g.reconcile()
+	g.Writes()
+	g.Events()
+	return g.vmi()
+}
+
+// starting adds nodes, and an instance, and returns its pod.
+func (g *rig) starting() *corev1.Pod {
+	g.t.Helper()
 	g.addNode("node1")
 	g.addNode("node2")
 	masquerade := kubevirt.Interface{Name: "default", InterfaceBindingMethod: kubevirt.InterfaceBindingMethod{Masquerade: new(kubevirt.InterfaceMasquerade)}}
@@ -101,12 +112,7 @@ func (g *rig) running() *instance {
 	}
 	g.Add(g.t, vmi)
 	g.reconcile()
-	g.boot(g.pod(pod.Name(vmi)), "node1", "10.0.0.1")
-	g.reconcile()
-	g.reconcile()
-	g.Writes()
-	g.Events()
-	return g.vmi()
+	return g.pod(pod.Name(vmi))
 }
 
 func (g *rig) addNode(name string) {

@@ -20,6 +20,9 @@ var sshPackages = []string{
 	"libnsl2", "libpam0g", "libselinux1", "libssl3", "libsystemd0", "libtirpc3", "libwrap0", "libzstd1", "zlib1g",
 }
 
+// ipPackages hold the ip of iproute2, which tells the state of a link, unlike busybox's, and its libraries.
+var ipPackages = []string{"iproute2", "libbpf1", "libbsd0", "libelf1", "libmd0", "libmnl0"}
+
 // Flavour is a distribution whose console a guest with a login imitates.
 type Flavour string
 
@@ -43,8 +46,8 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 	if agent {
 		v.name += "-agent"
 		v.modules = freezeModules
-		v.packages = slices.Concat(loginPackages, agentPackages, sshPackages)
-		v.programs = append(v.programs, agentProgram, "dmidecode", "sshd", "ssh-keygen")
+		v.packages = slices.Concat(loginPackages, agentPackages, sshPackages, ipPackages)
+		v.programs = append(v.programs, agentProgram, "dmidecode", "sshd", "ssh-keygen", "ip")
 	}
 	host := name
 	if flavour == Alpine {
