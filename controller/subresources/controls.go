@@ -3,6 +3,7 @@ package subresources
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
@@ -81,7 +82,7 @@ func (b *controls) freeze(ctx context.Context, c *call) error {
 		limit = options.UnfreezeTimeout.Duration.String()
 	}
 	if _, err := b.control(ctx, found, "freeze", limit); err != nil {
-		return err
+		return failedCommand("Freeze", err)
 	}
 	return c.accept()
 }
@@ -93,9 +94,14 @@ func (b *controls) unfreeze(ctx context.Context, c *call) error {
 		return err
 	}
 	if _, err := b.control(ctx, found, "unfreeze"); err != nil {
-		return err
+		return failedCommand("Unfreeze", err)
 	}
 	return c.accept()
+}
+
+// failedCommand is KubeVirt's error of a command that the node could not carry out.
+func failedCommand(name string, err error) error {
+	return apierrors.NewInternalError(fmt.Errorf("command %s failed: %w", name, err))
 }
 
 // softReboot asks the guest to boot again: by its power button, or by its agent if it

@@ -9,8 +9,8 @@ import (
 
 // The errors of calls to an agent, beside that of their context.
 var (
-	// ErrAbsent is returned if no agent has opened the guest's port.
-	ErrAbsent = errdefs.ErrFailedPrecondition.WithMessage("the guest agent does not run: " +
+	// ErrAbsent is returned if no agent has opened the guest's port. Clients of KubeVirt's look for its first words.
+	ErrAbsent = errdefs.ErrFailedPrecondition.WithMessage("QEMU guest agent is not connected: " +
 		"install and start qemu-guest-agent in the guest, or wait until it has booted")
 	// ErrSilent is returned if the agent did not answer in time.
 	ErrSilent = errdefs.ErrUnavailable.WithMessage("the guest agent does not answer: " +
