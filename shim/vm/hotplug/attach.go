@@ -75,14 +75,8 @@ func again(r record.Container, p record.PluggedDisk, container string) (order.Di
 
 // check refuses a disk that the VM can't get.
 func (h *Hotplugs) check(v *table.VM, r record.Container, d vmspec.Disk) error {
-	if r.State != record.Running || r.Incoming != "" {
-		return fmt.Errorf("%w: no guest runs in container %q", vmerrors.ErrState, r.ID)
-	}
-	if h.o.Moves.Moving(v) {
-		return fmt.Errorf("%w: the guest is moving to another node", vmerrors.ErrState)
-	}
-	if r.Saving != nil {
-		return fmt.Errorf("%w: the guest is paused while its memory is saved", vmerrors.ErrState)
+	if err := h.steady(v, r); err != nil {
+		return err
 	}
 	if len(r.Plugged) >= maxPlugged {
 		return fmt.Errorf("%w: a running VM gets at most %d disks", vmerrors.ErrRange, maxPlugged)

@@ -16,15 +16,11 @@ import (
 // grow makes a disk as large as its PVC, which has been expanded. It answers with the
 // disk's size; 0 for a disk that a node does not grow.
 func (h *Hotplugs) grow(ctx context.Context, v *table.VM, a order.Growth) (order.Disk, error) {
-	unlock, err := v.Lock(ctx)
+	r, unlock, err := h.lock(ctx, v)
 	if err != nil {
 		return order.Disk{}, err
 	}
 	defer unlock()
-	r := v.Record()
-	if r.State != record.Running || r.Incoming != "" || h.o.Moves.Moving(v) {
-		return order.Disk{}, fmt.Errorf("%w: no guest runs in container %q, or it is moving to another node", vmerrors.ErrState, r.ID)
-	}
 	d, set, err := growing(r, a.Name)
 	if err != nil {
 		return order.Disk{}, err

@@ -402,6 +402,14 @@ func TestGrow(t *testing.T) {
 		if _, err := grow("none"); !errors.Is(err, vmerrors.ErrInvalid) {
 			t.Errorf("no disk: %v", err)
 		}
+		c = r.vm.Record()
+		c.Saving = &record.Saving{}
+		r.vm.Publish(c)
+		if _, err := grow("data"); !errors.Is(err, vmerrors.ErrState) {
+			t.Errorf("a guest that is saved: %v", err)
+		}
+		c.Saving = nil
+		r.vm.Publish(c)
 		r.moving = true
 		if _, err := grow("data"); !errors.Is(err, vmerrors.ErrState) {
 			t.Errorf("a guest that moves: %v", err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
@@ -21,18 +20,11 @@ type Cards interface {
 // link sets the links of all network cards. The record has the new state first: a restart of the VM, and
 // the next order, begin from it.
 func (h *Hotplugs) link(ctx context.Context, v *table.VM, a order.Links) (order.Links, error) {
-	unlock, err := v.Lock(ctx)
+	r, unlock, err := h.lock(ctx, v)
 	if err != nil {
 		return order.Links{}, err
 	}
 	defer unlock()
-	r := v.Record()
-	switch {
-	case r.State != record.Running || r.Incoming != "" || h.o.Moves.Moving(v):
-		return order.Links{}, fmt.Errorf("%w: no guest runs in container %q, or it is moving to another node", vmerrors.ErrState, r.ID)
-	case r.Saving != nil:
-		return order.Links{}, fmt.Errorf("%w: the guest is paused while its memory is saved", vmerrors.ErrState)
-	}
 	cards, err := linked(r.Spec.Interfaces, a.Down)
 	if err != nil {
 		return order.Links{}, err

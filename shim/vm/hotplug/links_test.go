@@ -72,6 +72,11 @@ func TestLinks(t *testing.T) {
 	_, err = link(`{"down": ["lan"]}`)
 	assert.ErrorIs(t, err, vmerrors.ErrState)
 	r.moving = false
+	saved := r.vm.Record()
+	saved.Saving = &record.Saving{}
+	r.vm.Publish(saved)
+	_, err = link(`{"down": ["lan"]}`)
+	assert.ErrorIs(t, err, vmerrors.ErrState)
 	set(func(c *record.Container) { c.State = record.Exited })
 	if _, err = link(`{"down": ["lan"]}`); !errors.Is(err, vmerrors.ErrState) || len(r.down) > 0 {
 		t.Errorf("of a VM that has ended: %v", err)

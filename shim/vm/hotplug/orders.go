@@ -37,6 +37,34 @@ func (h *Hotplugs) Do(ctx context.Context, v *table.VM, name, argument string) (
 	return nil, fmt.Errorf("%w: there is no control %q of disks", vmerrors.ErrInvalid, name)
 }
 
+// lock locks a VM whose guest can be changed, and returns its record. Unless it returns an error, the caller must
+// call unlock.
+func (h *Hotplugs) lock(ctx context.Context, v *table.VM) (r record.Container, unlock func(), err error) {
+	unlock, err = v.Lock(ctx)
+	if err != nil {
+		return record.Container{}, nil, err
+	}
+	r = v.Record()
+	if err := h.steady(v, r); err != nil {
+		unlock()
+		return record.Container{}, nil, err
+	}
+	return r, unlock, nil
+}
+
+// steady returns an error unless a VM's guest runs, stays on the node, and is not being saved.
+func (h *Hotplugs) steady(v *table.VM, r record.Container) error {
+	switch {
+	case r.State != record.Running || r.Incoming != "":
+		return fmt.Errorf("%w: no guest runs in container %q", vmerrors.ErrState, r.ID)
+	case h.o.Moves.Moving(v):
+		return fmt.Errorf("%w: the guest is moving to another node", vmerrors.ErrState)
+	case r.Saving != nil:
+		return fmt.Errorf("%w: the guest is paused while its memory is saved", vmerrors.ErrState)
+	}
+	return nil
+}
+
 // answer is [control.Answer] for an order about a disk, whose name it checks.
 func answer[A any](ctx context.Context, v *table.VM, argument string, do func(context.Context, *table.VM, A) (order.Disk, error)) ([]byte, error) {
 	return control.Answer(ctx, v, argument, func(ctx context.Context, v *table.VM, a A) (order.Disk, error) {
