@@ -88,8 +88,7 @@ func (o *owners) ownPVC(ctx context.Context, w *work, one api.VolumeRestore, pvc
 		before := pvc.DeepCopy()
 		metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, datavolume.AnnotationFilledFor, name)
 		delete(pvc.Annotations, annotationOwned)
-		p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		if err := o.client.Patch(ctx, pvc, p); err != nil {
+		if err := patch(ctx, o.client, before, pvc); err != nil {
 			return fmt.Errorf("write PVC %s: %w", pvc.Name, err)
 		}
 	}
@@ -107,9 +106,22 @@ func setOwner(ctx context.Context, w *work, by client.Writer, o client.Object) e
 	annotations := maps.Clone(o.GetAnnotations())
 	delete(annotations, annotationOwned)
 	o.SetAnnotations(annotations)
-	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := by.Patch(ctx, o, p); err != nil {
+	if err := patch(ctx, by, before, o); err != nil {
 		return fmt.Errorf("own %s: %w", o.GetName(), err)
+	}
+	return nil
+}
+
+// patch writes what has changed of an object since before. It fails if another client has written it meanwhile.
+func patch(ctx context.Context, by client.Writer, before, o client.Object) error {
+	return by.Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// deletePVC deletes a PVC that was read, and no other one of its name.
+func deletePVC(ctx context.Context, by client.Writer, pvc *corev1.PersistentVolumeClaim) error {
+	err := by.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete PVC %s/%s: %w", pvc.Namespace, pvc.Name, err)
 	}
 	return nil
 }
@@ -135,8 +147,8 @@ func (o *owners) deleteObsolete(ctx context.Context, w *work) error {
 		case !metav1.IsControlledBy(pvc, w.vm) || pvc.DeletionTimestamp != nil:
 			continue
 		}
-		if err := o.client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID}); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("delete PVC %s: %w", key, err)
+		if err := deletePVC(ctx, o.client, pvc); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -159,15 +171,14 @@ func (o *owners) dropState(ctx context.Context, w *work) error {
 			continue
 		}
 		if metav1.IsControlledBy(pvc, w.vm) {
-			if err := o.client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID}); client.IgnoreNotFound(err) != nil {
-				return fmt.Errorf("delete PVC %s/%s: %w", pvc.Namespace, pvc.Name, err)
+			if err := deletePVC(ctx, o.client, pvc); err != nil {
+				return err
 			}
 			continue
 		}
 		before := pvc.DeepCopy()
 		delete(pvc.Labels, pod.StateLabel)
-		p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		if err := o.client.Patch(ctx, pvc, p); client.IgnoreNotFound(err) != nil {
+		if err := patch(ctx, o.client, before, pvc); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("write PVC %s/%s: %w", pvc.Namespace, pvc.Name, err)
 		}
 	}

@@ -46,8 +46,7 @@ func (t *targets) writeVM(ctx context.Context, w *work, content *api.VirtualMach
 	w.vm.Spec = *spec
 	setResume(w.vm, content)
 	metav1.SetMetaDataAnnotation(&w.vm.ObjectMeta, annotationLast, mark(w.rs))
-	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := t.client.Patch(ctx, w.vm, p); err != nil {
+	if err := patch(ctx, t.client, before, w.vm); err != nil {
 		return fmt.Errorf("restore VM %s: %w", w.vm.Name, err)
 	}
 	return nil

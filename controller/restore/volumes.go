@@ -181,11 +181,7 @@ func (v *volumes) clear(ctx context.Context, w *work, pvc *corev1.PersistentVolu
 			return err
 		}
 	}
-	err := v.client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID})
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete PVC %s: %w", pvc.Name, err)
-	}
-	return nil
+	return deletePVC(ctx, v.client, pvc)
 }
 
 // discard deletes the PVCs of a restore that is deleted before it has created its VM: nothing else
@@ -214,8 +210,8 @@ func (v *volumes) discard(ctx context.Context, w *work) error {
 		case pvc.Annotations[annotationLast] != mark(w.rs) || pvc.DeletionTimestamp != nil:
 			continue
 		}
-		if err := v.client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID}); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("delete PVC %s: %w", key, err)
+		if err := deletePVC(ctx, v.client, pvc); err != nil {
+			return err
 		}
 	}
 	return nil
