@@ -115,7 +115,7 @@ func image(w *work, s *source) (*server.Push, *reason) {
 	var disks []string
 	served := map[string]string{}
 	for _, v := range s.volumes {
-		if v.disk || isBlock(v.pvc) {
+		if v.has == disk {
 			disks = append(disks, v.source)
 			served[v.source] = v.pvc.Name
 		}

@@ -36,7 +36,7 @@ func (r *Reconciler) manifests(ctx context.Context, w *work, s *source, base, au
 	}
 	all = append(all, vm)
 	for i, v := range config(w, s).Volumes {
-		if s.volumes[i].state {
+		if s.volumes[i].has == persistentState {
 			continue
 		}
 		of, source := s.volumes[i].pvc.Spec, s.volumes[i].source

@@ -57,10 +57,8 @@ func (f *sources) ofSnapshot(ctx context.Context, w *work) (*source, error) {
 				Type: api.ConditionVolumesCreated, Status: corev1.ConditionFalse, Reason: reasonNotAllPVCs, Message: "Not all PVCs are ready",
 			}
 		}
-		s.volumes = append(s.volumes, volume{
-			pvc: pvc, source: b.PersistentVolumeClaim.Name, state: pod.IsSavedState(b.VolumeName),
-			disk: isBlock(pvc) || !uses[b.VolumeName].Filesystem && !pod.IsSavedState(b.VolumeName),
-		})
+		use := pod.PVC{Volume: b.VolumeName, Filesystem: uses[b.VolumeName].Filesystem}
+		s.volumes = append(s.volumes, volume{pvc: pvc, source: b.PersistentVolumeClaim.Name, has: contentOf(pvc, use)})
 	}
 	s.conditions = []api.Condition{created}
 	return s, nil

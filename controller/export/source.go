@@ -39,10 +39,27 @@ type volume struct {
 	pvc *corev1.PersistentVolumeClaim
 	// source is the name of the PVC that the VM has: in an export of a snapshot, pvc is a copy.
 	source string
-	// disk says that the PVC has a guest's disk.
-	disk bool
-	// state says that the PVC has the VM's persistent state, which no manifest names.
-	state bool
+	has    content
+}
+
+// content is what a PVC of an export has.
+type content int
+
+const (
+	files content = iota
+	disk
+	persistentState // UEFI variables and a TPM, which no manifest names
+)
+
+// contentOf returns what a PVC has that a VM uses.
+func contentOf(pvc *corev1.PersistentVolumeClaim, use pod.PVC) content {
+	switch {
+	case pod.IsSavedState(use.Volume):
+		return persistentState
+	case isBlock(pvc) || !use.Filesystem:
+		return disk
+	}
+	return files
 }
 
 // reason is a condition's reason, in KubeVirt's words.
@@ -90,11 +107,14 @@ func (f *sources) ofPVC(ctx context.Context, w *work) (*source, error) {
 		}}
 		return s, nil
 	}
-	disk, err := f.isDisk(ctx, pvc)
-	if err != nil {
+	has := files
+	switch is, err := f.isDisk(ctx, pvc); {
+	case err != nil:
 		return nil, err
+	case is:
+		has = disk
 	}
-	s.volumes = []volume{{pvc: pvc, source: pvc.Name, disk: disk}}
+	s.volumes = []volume{{pvc: pvc, source: pvc.Name, has: has}}
 	s.conditions = []api.Condition{bound(pvc)}
 	filled, err := f.filled(ctx, pvc)
 	switch {
@@ -121,15 +141,19 @@ func (f *sources) ofVM(ctx context.Context, w *work) (*source, error) {
 		return nil, fmt.Errorf("read VM %s: %w", key, err)
 	}
 	s.spec = vm
+	uses, err := state.PVCs(ctx, f.live, vm)
+	if err != nil {
+		return nil, err
+	}
 	missing := ""
-	for _, use := range disksOf(vm.Spec.Template) {
+	for _, use := range once(uses) {
 		pvc, err := f.read(ctx, w, use.Name)
 		if err != nil {
 			return nil, err
 		}
 		filled := false
 		if pvc != nil {
-			s.volumes = append(s.volumes, volume{pvc: pvc, source: pvc.Name, disk: !use.Filesystem || isBlock(pvc)})
+			s.volumes = append(s.volumes, volume{pvc: pvc, source: pvc.Name, has: contentOf(pvc, use)})
 			if filled, err = f.filled(ctx, pvc); err != nil {
 				return nil, err
 			}
@@ -137,13 +161,6 @@ func (f *sources) ofVM(ctx context.Context, w *work) (*source, error) {
 		if !filled {
 			missing = use.Name
 		}
-	}
-	kept, err := state.Of(ctx, f.live, vm)
-	if err != nil {
-		return nil, err
-	}
-	if kept != nil {
-		s.volumes = append(s.volumes, volume{pvc: kept, source: kept.Name, state: true})
 	}
 	vmi := new(kubevirt.VirtualMachineInstance)
 	err = f.client.Get(ctx, key, vmi)
@@ -163,14 +180,18 @@ func (f *sources) ofVM(ctx context.Context, w *work) (*source, error) {
 	return s, nil
 }
 
-// disksOf returns the PVCs of a template with contents of the VM's own, each once.
+// disksOf returns the PVCs of a template with contents of the VM's own, without its persistent state.
 func disksOf(template *kubevirt.VirtualMachineInstanceTemplateSpec) []pod.PVC {
 	if template == nil {
 		return nil
 	}
-	var all []pod.PVC
-	for _, use := range pod.PVCs(&template.Spec) {
-		if !use.Ephemeral && !slices.ContainsFunc(all, func(other pod.PVC) bool { return other.Name == use.Name }) {
+	return slices.DeleteFunc(pod.PVCs(&template.Spec), func(use pod.PVC) bool { return use.Ephemeral })
+}
+
+// once returns each PVC once, as its first volume uses it.
+func once(uses []pod.PVC) (all []pod.PVC) {
+	for _, use := range uses {
+		if !slices.ContainsFunc(all, func(other pod.PVC) bool { return other.Name == use.Name }) {
 			all = append(all, use)
 		}
 	}

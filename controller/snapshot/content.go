@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/state"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
@@ -122,7 +123,7 @@ func simplified(m metav1.ObjectMeta) metav1.ObjectMeta {
 // backups returns the source's PVCs that can have snapshots. As with KubeVirt, the snapshot
 // leaves out others.
 func (c *contents) backups(ctx context.Context, w *work) ([]api.VolumeBackup, error) {
-	uses, err := ownPVCs(ctx, c.live, w.vm)
+	uses, err := state.PVCs(ctx, c.live, w.vm)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -127,7 +126,7 @@ func (l *sources) unlockable(ctx context.Context, w *work) (string, error) {
 	if wantsMemory(w.s) && (w.vmi == nil || w.vmi.Status.Phase != kubevirt.Running) {
 		return "source does not run, and the snapshot must have its memory", nil
 	}
-	uses, err := ownPVCs(ctx, l.client, w.vm)
+	uses, err := state.PVCs(ctx, l.client, w.vm)
 	if err != nil {
 		return "", err
 	}
@@ -152,17 +151,6 @@ func (l *sources) unlockable(ctx context.Context, w *work) (string, error) {
 		return "", nil
 	}
 	return l.inUse(ctx, w, uses)
-}
-
-// ownPVCs returns the PVCs of a VM whose contents are the guest's disks, files, memory dump, and persistent state.
-func ownPVCs(ctx context.Context, c client.Reader, vm *kubevirt.VirtualMachine) ([]pod.PVC, error) {
-	all := pod.PVCs(&vm.Spec.Template.Spec)
-	all = slices.DeleteFunc(all, func(use pod.PVC) bool { return use.Ephemeral })
-	kept, err := state.Of(ctx, c, vm)
-	if kept != nil {
-		all = append(all, state.Saved(vm, kept.Name))
-	}
-	return all, err
 }
 
 // unfit returns why a PVC's content is not complete; "" if it is.

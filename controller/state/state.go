@@ -1,9 +1,10 @@
-// Package state finds the PVCs with the persistent state of VMs: UEFI variables and TPMs.
+// Package state finds the PVCs of VMs, also those with their persistent state: UEFI variables and TPMs.
 package state
 
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -12,6 +13,23 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
+
+// PVCs returns the PVCs with the contents of a VirtualMachine: the guest's disks, files, memory dump, and persistent
+// state, but no ephemeral PVCs.
+func PVCs(ctx context.Context, c client.Reader, vm *kubevirt.VirtualMachine) ([]pod.PVC, error) {
+	if vm.Spec.Template == nil {
+		return nil, nil
+	}
+	all := slices.DeleteFunc(pod.PVCs(&vm.Spec.Template.Spec), func(use pod.PVC) bool { return use.Ephemeral })
+	kept, err := Of(ctx, c, vm)
+	if err != nil {
+		return nil, err
+	}
+	if kept != nil {
+		all = append(all, pod.PVC{Volume: pod.SavedState(vm.Name), Name: kept.Name, Filesystem: true})
+	}
+	return all, nil
+}
 
 // Of returns the PVC with the persistent state of a VirtualMachine; nil if it keeps none, or has not run yet.
 func Of(ctx context.Context, c client.Reader, vm *kubevirt.VirtualMachine) (*corev1.PersistentVolumeClaim, error) {
@@ -29,9 +47,4 @@ func Labelled(ctx context.Context, c client.Reader, namespace, name string) ([]c
 		return nil, fmt.Errorf("list the PVCs with persistent state of VM %s/%s: %w", namespace, name, err)
 	}
 	return all.Items, nil
-}
-
-// Saved is how snapshots of a VirtualMachine use the PVC of a name with its persistent state.
-func Saved(vm *kubevirt.VirtualMachine, pvc string) pod.PVC {
-	return pod.PVC{Volume: pod.SavedState(vm.Name), Name: pvc, Filesystem: true}
 }

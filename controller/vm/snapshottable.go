@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -108,24 +109,20 @@ func (s *snapshottables) statuses(
 	if vm.Spec.Template == nil {
 		return all, false, nil
 	}
-	names := map[string]string{}
-	for _, use := range pvcs(vm) {
-		if !use.Ephemeral {
-			names[use.Volume] = use.Name
-		}
+	uses, err := state.PVCs(ctx, s.client, vm)
+	if err != nil {
+		return nil, false, err
 	}
 	volumes := make([]string, 0, len(vm.Spec.Template.Spec.Volumes)+1)
 	for _, v := range vm.Spec.Template.Spec.Volumes {
 		volumes = append(volumes, v.Name)
 	}
-	kept, err := state.Of(ctx, s.client, vm)
-	if err != nil {
-		return nil, false, err
-	}
-	if kept != nil {
-		saved := state.Saved(vm, kept.Name)
-		names[saved.Volume] = saved.Name
-		volumes = append(volumes, saved.Volume)
+	names := map[string]string{}
+	for _, use := range uses {
+		names[use.Volume] = use.Name
+		if !slices.Contains(volumes, use.Volume) { // the persistent state is no volume of the template
+			volumes = append(volumes, use.Volume)
+		}
 	}
 	for _, v := range volumes {
 		one := kubevirt.VolumeSnapshotStatus{Name: v, Enabled: true}
