@@ -26,14 +26,13 @@ func readOnly(mode spec.VolumeCapability_AccessMode_Mode) bool {
 		mode == spec.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
 }
 
-// check returns an error unless a volume can be used in a way. No file system of ours can be written by
-// several nodes.
+// check returns an error unless a volume can be used in a way. All nodes have one kernel: a file system that
+// several of them have mounted is the same one, with the same files and locks.
 func check(c *spec.VolumeCapability) error {
-	mode := c.GetAccessMode().GetMode()
 	switch {
 	case c == nil:
 		return invalid("no volume capability is given")
-	case mode == spec.VolumeCapability_AccessMode_UNKNOWN:
+	case c.GetAccessMode().GetMode() == spec.VolumeCapability_AccessMode_UNKNOWN:
 		return invalid("no access mode is given")
 	case c.GetBlock() != nil:
 		return nil
@@ -41,8 +40,6 @@ func check(c *spec.VolumeCapability) error {
 		return invalid("neither a block volume nor a file system is wanted")
 	case !slices.Contains([]string{"", fsType}, c.GetMount().GetFsType()):
 		return invalid("file system %s: use %s", c.GetMount().GetFsType(), fsType)
-	case shared(mode) && !readOnly(mode):
-		return invalid("access mode %s: use a block volume", mode)
 	}
 	return nil
 }

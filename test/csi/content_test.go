@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"gotest.tools/v3/assert"
@@ -188,8 +189,42 @@ func TestShared(t *testing.T) {
 	assert.NilError(t, r.detach(v, "node-1"))
 	assert.Equal(t, sizeOf(t, second), int64(size))
 	assert.NilError(t, r.detach(v, "node-2"))
-	_, err = r.attach(r.create("files", files(writer), size, nil), "node-1", files(many))
-	assert.Equal(t, status.Code(err), codes.InvalidArgument)
+}
+
+// TestSharedFiles: two nodes mount one file system, which the first has made. Each sees at once what the other wrote,
+// and its locks; the one that remains keeps all of it.
+func TestSharedFiles(t *testing.T) {
+	r := newRig(t)
+	v := r.create("shared-files", files(many), size, nil)
+	paths := map[string]string{}
+	for _, on := range []string{"node-1", "node-2"} {
+		device, err := r.attach(v, on, files(many))
+		assert.NilError(t, err)
+		paths[on], err = r.show(v, on, device, files(many), "target")
+		assert.NilError(t, err)
+	}
+	assert.NilError(t, os.WriteFile(filepath.Join(paths["node-1"], "file"), []byte("written"), 0o600))
+	text, err := os.ReadFile(filepath.Join(paths["node-2"], "file"))
+	assert.NilError(t, err)
+	assert.Equal(t, string(text), "written")
+	var locked [2]*os.File
+	for i, on := range []string{"node-1", "node-2"} {
+		locked[i], err = os.Open(filepath.Join(paths[on], "file"))
+		assert.NilError(t, err)
+		defer locked[i].Close()
+	}
+	assert.NilError(t, unix.Flock(int(locked[0].Fd()), unix.LOCK_EX))
+	assert.ErrorIs(t, unix.Flock(int(locked[1].Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+	assert.NilError(t, locked[0].Close())
+	assert.NilError(t, unmount(paths["node-1"]))
+	_, err = r.nodes["node-1"].NodeUnstageVolume(t.Context(), &spec.NodeUnstageVolumeRequest{
+		VolumeId: v, StagingTargetPath: filepath.Join(r.dir, "node-1-staging-"+v),
+	})
+	assert.NilError(t, err)
+	assert.NilError(t, r.detach(v, "node-1"))
+	text, err = os.ReadFile(filepath.Join(paths["node-2"], "file"))
+	assert.NilError(t, err)
+	assert.Equal(t, string(text), "written")
 }
 
 // TestFiles: a file system grows while it is mounted, and a larger copy of its snapshot has its files and

@@ -67,6 +67,23 @@ func mountFS(ctx context.Context, device, folder string, flags []string, readOnl
 	return grow(ctx, folder)
 }
 
+// lock waits for a file's lock, which is held until unlock is called or the driver ends.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	for {
+		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX); {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+		default:
+			return func() { _ = f.Close() }, nil
+		}
+	}
+}
+
 // format makes a file system on a device that holds nothing.
 func format(ctx context.Context, device string) error {
 	err := run(ctx, "blkid", "-p", device)

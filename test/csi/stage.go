@@ -30,6 +30,12 @@ func (n *node) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeReque
 	if r.GetVolumeCapability().GetBlock() != nil {
 		return &spec.NodeStageVolumeResponse{}, nil
 	}
+	// Another node may find the device blank, too.
+	unlock, err := lock(n.volumes.data(r.GetVolumeId()))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	flags := r.GetVolumeCapability().GetMount().GetMountFlags()
 	return &spec.NodeStageVolumeResponse{}, mountFS(ctx, device, r.GetStagingTargetPath(), flags,
 		readOnly(r.GetVolumeCapability().GetAccessMode().GetMode()))
