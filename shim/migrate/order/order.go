@@ -44,6 +44,9 @@ type Identity struct {
 	Fingerprint string `json:"fingerprint"`
 	// Address is the target's host and port; empty for a source.
 	Address string `json:"address,omitempty"`
+	// Files says that the target has found all files on PVCs that are disks of the guest; false for a source, and for
+	// a target that looks for none but those that the guest has got since it runs.
+	Files bool `json:"files,omitempty"`
 	// Guest describes the source's VM to the target; nil for a target. The controller
 	// passes it on unchanged, in [Reception].
 	Guest *Guest `json:"guest,omitempty"`

@@ -36,6 +36,11 @@ type migration struct {
 	unsettled bool
 }
 
+// reached returns how a source reaches this node, the target.
+func (g *migration) reached() order.Identity {
+	return order.Identity{Fingerprint: g.identity.Fingerprint().String(), Address: g.address, Files: true}
+}
+
 // ends returns the node's end, nil if the migration has not begun.
 func (g *migration) ends() end {
 	g.mu.Lock()

@@ -80,7 +80,11 @@ type rig struct {
 	disks []vmspec.Disk
 	// volumes are those of the attachment pods, by their containers.
 	volumes map[string]*runtimeapi.ContainerConfig
+	// other is the disk whose file is another one here.
+	other string
 }
+
+var errOther = errors.New("another file")
 
 func (r *rig) described(all []vmspec.Disk) {
 	r.mu.Lock()
@@ -195,7 +199,12 @@ func (r *rig) Unplug(_ context.Context, _ record.Container, d vmspec.Disk) error
 	return r.note("unplug " + d.Name)
 }
 
-func (r *rig) Same(_ record.Container, d vmspec.Disk) error { return r.note("look at " + d.Name) }
+func (r *rig) Same(_ record.Container, d vmspec.Disk) error {
+	if d.Name == r.other {
+		return errOther
+	}
+	return r.note("look at " + d.Name)
+}
 
 func (r *rig) NetworkNamespace(context.Context, string) (string, error) { return "/run/netns/x", nil }
 

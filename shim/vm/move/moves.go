@@ -180,7 +180,7 @@ func (m *node) machine(r record.Container) (migrate.VM, error) {
 	disks := copied(r)
 	return migrate.VM{
 		Libvirtd: m.o.Libvirtd, Name: r.Domain.Name, UUID: id, UID: r.Domain.UID, GID: r.Domain.GID,
-		Sockets: migrate.Sockets{Dir: m.o.Layout.MigrationDir(r.ID)}, CopyDisks: len(disks) > 0, Disks: disks, OtherFiles: withFiles(r), Domains: m.o.Domains,
+		Sockets: migrate.Sockets{Dir: m.o.Layout.MigrationDir(r.ID)}, CopyDisks: len(disks) > 0, Disks: disks, Domains: m.o.Domains,
 	}, err
 }
 

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
@@ -134,6 +136,29 @@ func TestReceive(t *testing.T) {
 	if got := r.said(); got != "attach, refuse: the migration was cancelled" || v.Record().State != record.Exited {
 		t.Errorf("calls: %s; %s", got, v.Record().State)
 	}
+}
+
+// TestReceiveFiles: a guest comes only where its files on PVCs are found, and the answer says so.
+func TestReceiveFiles(t *testing.T) {
+	r := newRig(t)
+	v := r.vm(t, "b", uid)
+	assert.NilError(t, r.change(t.Context(), v, func(c *record.Container) {
+		c.Spec.Disks = append(c.Spec.Disks, vmspec.Disk{Name: "file", Source: vmspec.SourcePVC, Target: "vdb"},
+			vmspec.Disk{Name: "device", Source: vmspec.SourcePVC, Target: "vdc", Block: true})
+	}))
+	wanted := order.Reception{
+		Migration: order.Migration{Migration: uid}, Source: strings.Repeat("ab", 32),
+		Guest: &order.Guest{UUID: vmID, Disks: map[string]string{"root": "sha256:1 /disk"}},
+	}
+	r.other = "file"
+	_, err := do[order.Identity](t, r, v, order.Receive, wanted)
+	wantError(t, err, errOther.Error())
+	r.other = ""
+	r.said()
+	got, err := do[order.Identity](t, r, v, order.Receive, wanted)
+	assert.NilError(t, err)
+	assert.Assert(t, got.Files)
+	assert.Equal(t, r.said(), "look at file, attach")
 }
 
 // TestReceiveCards: a guest comes only where its bridged cards have the same addresses.

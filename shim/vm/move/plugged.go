@@ -92,10 +92,3 @@ func (m *targets) replace(ctx context.Context, r record.Container, plugged []rec
 	r.Plugged = plugged
 	return r, nil
 }
-
-// withFiles reports whether a guest has got a file. Such a domain names a descriptor of QEMU, of which
-// libvirt does not find the file system. The target's node has checked the file, and its QEMU drops what
-// the node has cached of it.
-func withFiles(r record.Container) bool {
-	return slices.ContainsFunc(r.Plugged, func(p record.PluggedDisk) bool { return !p.Disk.Block })
-}

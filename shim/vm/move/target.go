@@ -80,7 +80,7 @@ func (m *targets) receive(ctx context.Context, v *table.VM, a order.Reception) (
 		return order.Identity{}, err
 	}
 	if one != nil && one.peer == a.Source {
-		return order.Identity{Fingerprint: one.identity.Fingerprint().String(), Address: one.address}, nil
+		return one.reached(), nil
 	}
 	if one != nil {
 		return order.Identity{}, fmt.Errorf("%w: migration %s expects another source", vmerrors.ErrState, uid)
@@ -99,6 +99,9 @@ func (m *targets) receive(ctx context.Context, v *table.VM, a order.Reception) (
 	if err := m.adopt(ctx, v, uid, *a.Guest, plugged); err != nil {
 		return order.Identity{}, err
 	}
+	if err := m.find(v.Record()); err != nil {
+		return order.Identity{}, err
+	}
 	one = &migration{uid: uid, peer: a.Source, begun: time.Now()}
 	if one.identity, err = link.NewIdentity(); err != nil {
 		return order.Identity{}, err
@@ -107,7 +110,7 @@ func (m *targets) receive(ctx context.Context, v *table.VM, a order.Reception) (
 		return order.Identity{}, err
 	}
 	s.set(one)
-	return order.Identity{Fingerprint: one.identity.Fingerprint().String(), Address: one.address}, nil
+	return one.reached(), nil
 }
 
 // adopt gives a container that waits the identity of the source's domain, and the disks that its guest
