@@ -46,45 +46,16 @@ func (m *machine) pushKernel(t *testing.T) {
 	}`
 }
 
-// tpm sends a command to the guest's TPM, and returns the answer. The command is hexadecimal: its code, its handles
-// and what follows the password session, which is empty. See part 3 of the TPM 2.0 library.
-func (v *vm) tpm(code, handles, parameters string) string {
-	v.t.Helper()
-	body := code + handles + "00000009" + "40000009" + "0000000000" + parameters
-	command := fmt.Sprintf("8002%08x%s", 6+len(body)/2, body)
-	var text strings.Builder
-	for i := 0; i < len(command); i += 2 {
-		text.WriteString(`\x` + command[i:i+2])
-	}
-	return strings.Join(strings.Fields(v.sh(`printf '`+text.String()+`' >/tmp/c; exec 3<>/dev/tpm0; dd bs=4096 count=1 </tmp/c >&3 2>/dev/null; `+
-		`dd bs=4096 count=1 <&3 2>/dev/null | od -An -v -tx1`)), "")
-}
-
-// owner is the hierarchy of the TPM's owner, who has no password.
-const owner = "40000001"
-
 // seal stores eight bytes at an index of the TPM's non-volatile memory.
 func (v *vm) seal(index, secret string) {
 	v.t.Helper()
-	for _, answer := range []string{
-		v.tpm("0000012a", owner, "0000"+"000e"+index+"000b"+"02060006"+"0000"+"0008"),
-		v.tpm("00000137", owner+index, fmt.Sprintf("0008%x0000", secret)),
-	} {
-		if len(answer) < 20 || answer[12:20] != "00000000" {
-			v.t.Fatalf("the TPM stores nothing at %s: %s", index, answer)
-		}
-	}
+	assert.NilError(v.t, guest.TPM{Run: v.sh}.Store(index, secret))
 }
 
 // sealed returns what is stored at an index.
 func (v *vm) sealed(index string) string {
 	v.t.Helper()
-	var secret []byte
-	answer := v.tpm("0000014e", owner+index, "00080000")
-	if len(answer) >= 48 {
-		_, _ = fmt.Sscanf(answer[32:48], "%x", &secret)
-	}
-	return string(secret)
+	return guest.TPM{Run: v.sh}.Stored(index)
 }
 
 const firstIndex, secondIndex, firstSecret, secondSecret = "01500001", "01500002", "the-key!", "another!"
