@@ -3,7 +3,6 @@ package manifest
 import (
 	"encoding/json"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilnet "k8s.io/utils/net"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/nodevirt/nodevirt/shim/fields"
@@ -35,8 +35,9 @@ var (
 		}
 		return nil
 	})
+	// As KubeVirt does, it takes IPv4 addresses whose numbers have leading zeros.
 	ipAddress = fields.String(func(at *field.Path, s string) *field.Error {
-		if address, err := netip.ParseAddr(s); err != nil || address.Zone() != "" {
+		if utilnet.ParseIPSloppy(s) == nil {
 			return fields.Invalid(at, s, "must be an IP address")
 		}
 		return nil

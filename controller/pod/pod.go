@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilnet "k8s.io/utils/net"
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
@@ -122,7 +123,7 @@ func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage, around Surrou
 		RestartPolicy:                 corev1.RestartPolicyNever,
 		TerminationGracePeriodSeconds: &grace,
 		DNSPolicy:                     s.DNSPolicy,
-		DNSConfig:                     s.DNSConfig,
+		DNSConfig:                     dnsConfig(s.DNSConfig),
 		NodeSelector:                  nodeSelector(s, around),
 		Affinity:                      s.Affinity,
 		Tolerations:                   s.Tolerations,
@@ -137,6 +138,18 @@ func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage, around Surrou
 		EnableServiceLinks:           &no,
 		SecurityContext:              Restricted(),
 	}
+}
+
+// dnsConfig writes the addresses of servers without leading zeros, which pods may not have.
+func dnsConfig(c *corev1.PodDNSConfig) *corev1.PodDNSConfig {
+	if c != nil {
+		for i, server := range c.Nameservers {
+			if ip := utilnet.ParseIPSloppy(server); ip != nil {
+				c.Nameservers[i] = ip.String()
+			}
+		}
+	}
+	return c
 }
 
 func container(s *kubevirt.VirtualMachineInstanceSpec, from bootImage, around Surroundings) corev1.Container {

@@ -62,9 +62,10 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 		passwd += name + ":x:0:0:" + name + ":/home/" + name + ":/bin/sh\n"
 		v.files = append(v.files, entry{name: "home/" + name, mode: typeDir | 0o755})
 	}
-	for _, dir := range []string{"etc/sysconfig", "var/log"} {
+	for _, dir := range []string{"etc/sysconfig", "usr", "var/log"} {
 		v.files = append(v.files, entry{name: dir, mode: typeDir | 0o755})
 	}
+	v.files = append(v.files, entry{name: "usr/bin", mode: typeLink | 0o777, data: []byte("../bin")})
 	title := strings.ToUpper(name[:1]) + name[1:]
 	for path, text := range map[string]string{
 		"etc/flavour":      "FLAVOUR=" + name + "\n",
