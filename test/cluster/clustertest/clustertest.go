@@ -1,5 +1,6 @@
 // Package clustertest holds what the test suites of clusters share: pushing a guest's disk, a kubectl
-// that ends the test when it fails, waiting for events, and the memory that nodes have left. It starts no cluster; package cluster does.
+// that ends the test when it fails, clients on a terminal, waiting for events, and the memory that nodes have left. It
+// starts no cluster; package cluster does.
 package clustertest
 
 import (

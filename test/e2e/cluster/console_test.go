@@ -63,7 +63,7 @@ func TestConsole(t *testing.T) {
 	first.isTakenOver()
 	silent.send("echo client-$((2 + 40))\n")
 	silent.sees("\nclient-42")
-	watching.until("", "client-42")
+	watching.Until("", "client-42")
 	heavy(silent)
 
 	// Longer than the API server's timeout of requests, which is a minute.

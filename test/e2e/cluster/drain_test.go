@@ -60,11 +60,11 @@ func TestDrain(t *testing.T) {
 	}
 
 	console := start(t, "logs", "--follow", kubectl(t, "get", "pods", "--selector="+byName+"="+name, "-o", "name"))
-	console.until("", "") // a first line
+	console.Until("", "") // a first line
 	kubectl(t, "delete", "poddisruptionbudget", name)
 	_, err := drain(t.Context(), name, "--timeout="+wait.Patience.String())
 	assert.NilError(t, err)
-	console.until("", "nodevirt guest: poweroff") // it heard the power button
+	console.Until("", "nodevirt guest: poweroff") // it heard the power button
 	answerOf(t, name, first)
 	if at := vmiField(t, name, ".status.nodeName"); at != steady {
 		t.Errorf("it runs on %s, which is drained", at)

@@ -115,7 +115,7 @@ func podFields(w *witness) map[string]func(t *testing.T) {
 		},
 		"stdin, tty": func(t *testing.T) {
 			answer(t, field(t, busy, ".status.podIP"))
-			start(t, "attach", "-it", busy, "--container=c").until("echo $((40 + 2))-answer\n", "42-answer")
+			start(t, "attach", "-it", busy, "--container=c").Until("echo $((40 + 2))-answer\n", "42-answer")
 		},
 		"runAsUser, capabilities": func(t *testing.T) {
 			if got := said(t, busy, "id", "-u"); got != "0" {

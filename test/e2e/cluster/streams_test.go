@@ -56,13 +56,13 @@ func TestAttachIsTheSerialConsole(t *testing.T) {
 	answer(t, field(t, name, ".status.podIP"))
 	s := start(t, "attach", "-it", name)
 	// The echo of what was typed is not the answer.
-	s.until("echo $((40 + 2))-answer\n", "42-answer")
+	s.Until("echo $((40 + 2))-answer\n", "42-answer")
 }
 
 func TestPortForwardReachesTheGuest(t *testing.T) {
 	t.Parallel()
 	s := start(t, "port-forward", "pod/"+vm, ":80")
-	line := s.until("", "Forwarding from 127.0.0.1:")
+	line := s.Until("", "Forwarding from 127.0.0.1:")
 	_, port, _ := strings.Cut(line, "Forwarding from 127.0.0.1:")
 	port, _, _ = strings.Cut(port, " ")
 	page, err := suite.Control().Fetch(t.Context(), http.MethodGet, "http://127.0.0.1:"+port+"/cgi-bin/info", "")

@@ -216,17 +216,17 @@ func (v *virtctl) another(before, when string) {
 func (v *virtctl) doors() {
 	v.t.Helper()
 	console := startOn(v.t, suite.VirtctlCommand, "console", virtual)
-	console.until("echo $((40 + 2))-answer\n", "42-answer")
+	console.Until("echo $((40 + 2))-answer\n", "42-answer")
 	v.used("console " + virtual)
 
 	for _, kind := range []string{"vmi/", "vm/"} {
 		pipe := startOn(v.t, suite.VirtctlCommand, "port-forward", "--stdio", kind+virtual, "80")
-		pipe.types("GET / HTTP/1.0\r\n\r\n") // more than one request would be refused, and the answer be lost
-		pipe.until("", "ip=10.0.2.2")
+		pipe.Types("GET / HTTP/1.0\r\n\r\n") // more than one request would be refused, and the answer be lost
+		pipe.Until("", "ip=10.0.2.2")
 		v.used("port-forward --stdio " + kind + virtual + " 80")
 	}
 	forward := startOn(v.t, suite.VirtctlCommand, "port-forward", "vmi/"+virtual, "18080:80")
-	forward.until("", "18080")
+	forward.Until("", "18080")
 	wait.Success(v.t, "the forwarded port", func(ctx context.Context) error {
 		page, err := suite.Control().Fetch(ctx, "GET", "http://127.0.0.1:18080/", "")
 		if err == nil && !strings.Contains(page, "ip=10.0.2.2") {
@@ -237,7 +237,7 @@ func (v *virtctl) doors() {
 	v.used("port-forward vmi/" + virtual + " 18080:80")
 
 	vnc := startOn(v.t, suite.VirtctlCommand, "vnc", "--proxy-only", "--port=15900", virtual)
-	vnc.until("", "15900")
+	vnc.Until("", "15900")
 	var display net.Conn
 	wait.Success(v.t, "the display", func(ctx context.Context) (err error) {
 		display, err = suite.Control().Dial(ctx, "tcp", "127.0.0.1:15900")
@@ -330,7 +330,7 @@ func (v *virtctl) usbredir() {
 	v.t.Helper()
 	const command, said, numbers = "usbredir --no-launch " + virtual, "client at:", 12
 	client := startOn(v.t, suite.VirtctlCommand, strings.Fields(command)...)
-	_, address, _ := strings.Cut(client.until("", said), said)
+	_, address, _ := strings.Cut(client.Until("", said), said)
 	conn, err := suite.Control().Dial(v.t.Context(), "tcp", strings.TrimSpace(address))
 	assert.NilError(v.t, err)
 	defer func() { _ = conn.Close() }()

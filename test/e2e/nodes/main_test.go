@@ -29,7 +29,8 @@ var suite struct {
 
 func TestMain(m *testing.M) {
 	// Not shorter: on a busy machine a kubelet may be late.
-	os.Exit(cluster.Main(m, cluster.Options{Nodes: 2, LostAfter: 20 * time.Second, Storage: storage}, prepare))
+	o := cluster.Options{Nodes: 2, LostAfter: 20 * time.Second, Storage: storage, Controller: []string{"-vm-state-shared"}}
+	os.Exit(cluster.Main(m, o, prepare))
 }
 
 func prepare(ctx context.Context, c *cluster.Cluster) (err error) {

@@ -37,7 +37,13 @@ done; : >/run/idle) >/dev/null 2>&1 </dev/null &
 
 func newMover(t *testing.T, name string) *mover {
 	t.Helper()
-	create(t, movable(name, name))
+	return moverOf(t, movable(name, name))
+}
+
+// moverOf makes a mover of a [movable] VM.
+func moverOf(t *testing.T, o object) *mover {
+	t.Helper()
+	name := create(t, o)
 	m := &mover{name: name, boot: answer(t, name, ""), at: harmed}
 	migratable(t, name)
 	if at := vmiField(t, name, ".status.nodeName"); at != harmed {
