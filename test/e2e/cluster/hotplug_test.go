@@ -73,8 +73,15 @@ func TestHotplug(t *testing.T) {
 	assert.NilError(t, err)
 	assert.Equal(t, info.Size(), int64(96<<20))
 
-	// A disk of the instance alone ends with it.
+	// A guest that boots again keeps both.
 	before := answerOf(t, name, "")
+	v.works("reset "+name, "VMI "+name+" was scheduled to reset")
+	before = answerOf(t, name, before)
+	for _, volume := range []string{"plugged-block", "plugged-files"} {
+		asked(t, ip(), "/cgi-bin/info", volume)
+	}
+
+	// A disk of the instance alone ends with it.
 	v.works("restart "+name, "was scheduled to restart")
 	answerOf(t, name, before)
 	phase("plugged-files", "Ready")

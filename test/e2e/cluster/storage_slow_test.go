@@ -4,6 +4,10 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -49,6 +53,7 @@ func TestAProvisionedPVC(t *testing.T) {
 
 			kubectl(t, "patch", "pvc", name, "--type=merge", "--patch", `{"spec":{"resources":{"requests":{"storage":"192Mi"}}}}`)
 			assert.NilError(t, suite.WaitFor(t.Context(), "pvc/"+name, "jsonpath={.status.capacity.storage}=192Mi"))
+			grown(t, ip)
 			snapshot := made(t, object{
 				"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "metadata": object{"name": name},
 				"spec": object{"volumeSnapshotClassName": "local", "source": object{"persistentVolumeClaimName": name}},
@@ -63,6 +68,30 @@ func TestAProvisionedPVC(t *testing.T) {
 			asked(t, ip, "/cgi-bin/disk", "changed")
 		})
 	}
+}
+
+// grown waits until a guest's first disk has more than 128 MiB.
+func grown(t *testing.T, ip string) {
+	t.Helper()
+	wait.Success(t, "a larger disk", func(ctx context.Context) error {
+		page, err := ask(ctx, ip, "/cgi-bin/info")
+		if err != nil {
+			return err
+		}
+		var info struct {
+			Disks []struct {
+				Name string
+				Size int64
+			}
+		}
+		if err := json.Unmarshal([]byte(page), &info); err != nil {
+			return err
+		}
+		if len(info.Disks) == 0 || info.Disks[0].Name != "vda" || info.Disks[0].Size <= 128<<20 {
+			return fmt.Errorf("the guest's disks: %v", info.Disks)
+		}
+		return nil
+	})
 }
 
 // TestASnapshotOfAVM: a running VM's snapshot has its PVC's content of that time, and a restore
@@ -166,6 +195,47 @@ func TestASnapshotWithMemoryAndADisk(t *testing.T) {
 		t.Errorf("the guest counted to %d before its snapshot, and goes on from %d or less", before, n)
 	}
 	kubectl(t, "delete", "vm", name) // before the PVC
+}
+
+// paired has a guest write numbers to a file on each of its two disks, first to the one, then to the other.
+const paired = `for d in vdb vdc; do mke2fs -q /dev/$d && mkdir -p /mnt/$d && mount -t ext4 /dev/$d /mnt/$d || exit 1; done
+(i=1000; while [ ! -e /run/enough ]; do i=$((i + 1))
+for d in vdb vdc; do echo $i | dd of=/mnt/$d/n bs=16 conv=notrunc,fsync 2>/dev/null; done; done) >/dev/null 2>&1 </dev/null &
+sleep 1; cat /mnt/vdc/n`
+
+// TestASnapshotOfTwoDisks: the disks in a snapshot are of one moment, though their guest writes to both meanwhile: its
+// agent freezes it.
+func TestASnapshotOfTwoDisks(t *testing.T) {
+	t.Parallel()
+	const name, second = "paired", "paired-second"
+	provisioned(t, name, "Block", "32Mi", "")
+	provisioned(t, second, "Block", "32Mi", "")
+	o := counting(name, name)
+	spec := o["spec"].(object)["template"].(object)["spec"].(object)
+	devices := spec["domain"].(object)["devices"].(object)
+	devices["disks"] = append(devices["disks"].([]object), object{"name": "second", "disk": object{"bus": "virtio"}})
+	spec["volumes"] = append(spec["volumes"].([]object), object{"name": "second", "persistentVolumeClaim": object{"claimName": second}})
+	made(t, o)
+	inGuest(t, name, paired)
+	snapshot := snapshotted(t, name, nil)
+	indications := kubectl(t, "get", "vmsnapshot", snapshot, "-o", "jsonpath={.status.indications}")
+	if !strings.Contains(indications, `"GuestAgent"`) {
+		t.Errorf("the snapshot's indications are %s", indications)
+	}
+	restored(t, name, snapshot)
+	got := strings.Fields(inGuest(t, name, "for d in vdb vdc; do mkdir -p /mnt/$d && mount -t ext4 /dev/$d /mnt/$d && cat /mnt/$d/n; done"))
+	t.Logf("the restored disks have %v", got)
+	if len(got) != 2 {
+		t.Fatalf("the restored disks have %v", got)
+	}
+	first, err := strconv.Atoi(got[0])
+	assert.NilError(t, err)
+	other, err := strconv.Atoi(got[1])
+	assert.NilError(t, err)
+	if first != other && first != other+1 {
+		t.Errorf("the first disk has %d, the second %d: they are of two moments", first, other)
+	}
+	kubectl(t, "delete", "vm", name) // before the PVCs
 }
 
 // TestACloneOfAVM: a clone of a running VM starts with a disk that has the content of that time.
