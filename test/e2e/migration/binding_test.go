@@ -12,6 +12,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/test/bindingplugin"
+	"github.com/nodevirt/nodevirt/test/node"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
@@ -50,7 +51,7 @@ func lans() []lan {
 func TestNetworkBindingPlugins(t *testing.T) {
 	folder := t.TempDir()
 	assert.NilError(t, bindingplugin.Link(folder))
-	a, b := newNodesWith(t, func(list map[string]any) {
+	a, b := newNodesWith(t, node.Options{CNI: func(list map[string]any) {
 		var delegates []any
 		for i, l := range lans() {
 			network := bindingplugin.Network(l.mode, l.mode, l.bridge)
@@ -60,7 +61,7 @@ func TestNetworkBindingPlugins(t *testing.T) {
 			delegates = append(delegates, network)
 		}
 		bindingplugin.Multus(list, folder, delegates...)
-	})
+	}})
 	for i, m := range []*machine{a, b} {
 		m.vmi = pluginVMI
 		m.annotations = map[string]string{"nodevirt.io/network-bindings": `{"tapped": {"domainAttachmentType": "tap"}}`}

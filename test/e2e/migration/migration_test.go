@@ -115,19 +115,24 @@ func TestMigration(t *testing.T) {
 // newNodes starts two nodes that reach each other's pods, and have the image of a guest.
 func newNodes(t *testing.T) (a, b *machine) {
 	t.Helper()
-	return newNodesWith(t, nil)
+	return newNodesWith(t, node.Options{})
 }
 
-// newNodesWith starts nodes as [newNodes] does, whose pods' network is changed unless cni is nil.
-func newNodesWith(t *testing.T, cni func(list map[string]any)) (a, b *machine) {
+// firstAddress and secondAddress are those of the nodes at their cable.
+const firstAddress, secondAddress = "10.78.0.1", "10.78.0.2"
+
+// newNodesWith starts nodes as [newNodes] does, with options, which have no subnet.
+func newNodesWith(t *testing.T, o node.Options) (a, b *machine) {
 	t.Helper()
-	a = newNode(t, node.Options{Subnet: netip.MustParsePrefix("10.96.0.0/16"), CNI: cni})
-	b = newNode(t, node.Options{Subnet: netip.MustParsePrefix("10.97.0.0/16"), CNI: cni})
+	o.Subnet = netip.MustParsePrefix("10.96.0.0/16")
+	a = newNode(t, o)
+	o.Subnet = netip.MustParsePrefix("10.97.0.0/16")
+	b = newNode(t, o)
 	cable(t, a, b, "cable")
 	for _, end := range []struct {
 		own, other   *machine
 		address, via string
-	}{{a, b, "10.78.0.1", "10.78.0.2"}, {b, a, "10.78.0.2", "10.78.0.1"}} {
+	}{{a, b, firstAddress, secondAddress}, {b, a, secondAddress, firstAddress}} {
 		inNode(t, end.own, "ip", "addr", "add", end.address+"/24", "dev", "cable")
 		inNode(t, end.own, "ip", "link", "set", "cable", "up")
 		inNode(t, end.own, "ip", "route", "add", end.other.subnet.String(), "via", end.via)
