@@ -1,13 +1,12 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,38 +14,6 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
-
-// fixedDigest identifies what of a VirtualMachine a running instance cannot take over. T is the
-// template with what the types add: another type of the same VM may differ in the size alone.
-func fixedDigest(vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec) (string, error) {
-	sizeless, template := *vm, *t
-	sizeless.Spec.Template, sizeless.Spec.Instancetype, sizeless.Spec.Preference = &template, nil, nil
-	template.Spec.NodeSelector, template.Spec.Affinity, template.Spec.Tolerations = nil, nil, nil
-	d := &template.Spec.Domain
-	d.Devices.Interfaces = slices.Clone(d.Devices.Interfaces)
-	for i := range d.Devices.Interfaces {
-		d.Devices.Interfaces[i].State = ""
-	}
-	template.Spec.Networks = slices.Clone(template.Spec.Networks)
-	for i, n := range template.Spec.Networks {
-		if pod.Replaceable(&template.Spec, n) {
-			template.Spec.Networks[i].Multus = new(kubevirt.MultusNetwork)
-		}
-	}
-	if d.CPU != nil {
-		cpu := *d.CPU
-		cpu.Sockets, d.CPU = 0, &cpu
-	}
-	if d.Memory != nil {
-		memory := *d.Memory
-		memory.Guest, d.Memory = nil, &memory
-	}
-	if _, requested := d.Resources.Requests[corev1.ResourceMemory]; requested && vm.Spec.Instancetype != nil { // a part of the guest's
-		d.Resources.Requests = maps.Clone(d.Resources.Requests)
-		d.Resources.Requests[corev1.ResourceMemory] = resource.Quantity{}
-	}
-	return digest(&sizeless)
-}
 
 // grown returns the spec of a running instance with the vCPUs, the memory, the links of network cards, the secondary
 // networks and the placement of the VirtualMachine's template: the next migration goes by the last two. T is the template with
@@ -61,7 +28,7 @@ func grown(
 		}
 		t = vm.Spec.Template
 	}
-	if fixed, err := fixedDigest(vm, t); err != nil || fixed != vmi.Annotations[pod.AnnotationFixed] {
+	if !sameFixed(vm, t, vmi) {
 		return nil, false
 	}
 	wants, spec := t.Spec.Domain, vmi.Spec.DeepCopy()
@@ -143,8 +110,12 @@ func (r *Reconciler) resize(
 	if !live {
 		return nil
 	}
+	fixed, err := fixedDigest(vm, cmp.Or(t, vm.Spec.Template))
+	if err != nil {
+		return err
+	}
 	before := vmi.DeepCopy()
-	vmi.Spec, vmi.Annotations[pod.AnnotationTemplate] = *spec, now
+	vmi.Spec, vmi.Annotations[pod.AnnotationTemplate], vmi.Annotations[pod.AnnotationFixed] = *spec, now, fixed
 	instancetype.SetAnnotations(vmi.Annotations, vm)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.client.Patch(ctx, vmi, patch); err != nil {
