@@ -11,20 +11,32 @@ import (
 )
 
 func TestEndsOfAGuest(t *testing.T) {
+	const rebootPolicy = `{
+		"domain": {"rebootPolicy": "Terminate", "devices": {
+			"disks": [{"name": "root", "disk": {"bus": "virtio"}}], "interfaces": [{"name": "default", "bridge": {}}]
+		}},
+		"networks": [{"name": "default", "pod": {}}], "volumes": [{"name": "root", "containerDisk": {"image": ""}}]
+	}`
 	for _, end := range []struct {
 		name   string
+		vmi    string
 		do     func(*container)
 		code   int32
 		reason string
 		says   string // in the message
 	}{
-		{"poweroff", func(c *container) { c.page("/cgi-bin/poweroff") }, 0, "Completed", ""},
-		{"panic", func(c *container) { c.page("/cgi-bin/panic") }, 134, "Error", "panic"},
-		{"killed", (*container).kill, 137, "Error", "QEMU"},
+		{"poweroff", "", func(c *container) { c.page("/cgi-bin/poweroff") }, 0, "Completed", ""},
+		{"reboot", rebootPolicy, func(c *container) { c.page("/cgi-bin/reboot") }, 0, "Completed", ""},
+		{"panic", "", func(c *container) { c.page("/cgi-bin/panic") }, 134, "Error", "panic"},
+		{"killed", "", (*container).kill, 137, "Error", "QEMU"},
 	} {
 		t.Run(end.name, func(t *testing.T) {
 			t.Parallel()
-			c := vmPod(t).vm(suite.tiny).start().up()
+			var annotations map[string]string
+			if end.vmi != "" {
+				annotations = map[string]string{"nodevirt.io/vmi": end.vmi}
+			}
+			c := vmPod(t, annotated(annotations)).vm(suite.tiny).start().up()
 			end.do(c)
 			s := c.ended()
 			c.wantEnd(s, end.code, end.reason)

@@ -136,7 +136,7 @@ func TestAVMIDescribesTheMachine(t *testing.T) {
 					map[string]any{"name": "seed", "disk": map[string]any{"bus": "virtio"}},
 					map[string]any{"name": "root", "disk": map[string]any{"bus": "virtio"}},
 				},
-				"interfaces": []any{map[string]any{"name": "default", "bridge": map[string]any{}}},
+				"interfaces": []any{map[string]any{"name": "default", "bridge": map[string]any{}, "acpiIndex": 101}},
 				"rng":        map[string]any{},
 			},
 		},
@@ -165,6 +165,9 @@ func TestAVMIDescribesTheMachine(t *testing.T) {
 	c.post("/cgi-bin/program", shell)
 	if bridge := c.runs("cat /sys/bus/pci/devices/0000:00:00.0/device\n"); strings.TrimSpace(bridge) != "0x1237" {
 		t.Errorf("the host bridge is %q; want i440FX's", bridge)
+	}
+	if index := c.runs("cat /sys/class/net/eth0/device/../acpi_index\n"); strings.TrimSpace(index) != "101" {
+		t.Errorf("the card's ACPI index is %q", index)
 	}
 	if g.Product != "None" || g.ProductUUID != "6ba7b810-9dad-41d1-80b4-00c04fd430c8" {
 		t.Errorf("product %q, UUID %q", g.Product, g.ProductUUID)

@@ -24,7 +24,7 @@ const windowsVMI = `{
 		}},
 		"firmware": {"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223", "bootloader": {"efi": {"secureBoot": true}}},
 		"devices": {
-			"tpm": {}, "autoattachGraphicsDevice": true, "inputs": [{"name": "tablet", "type": "tablet", "bus": "usb"}],
+			"tpm": {}, "autoattachGraphicsDevice": true, "video": {"type": "bochs"}, "inputs": [{"name": "tablet", "type": "tablet", "bus": "usb"}],
 			"interfaces": [{"name": "default", "masquerade": {}, "model": "e1000e"}],
 			"disks": [
 				{"name": "system", "disk": {"bus": "sata"}}, {"name": "answers", "cdrom": {"bus": "sata"}},
@@ -66,7 +66,7 @@ func TestWindowsMachine(t *testing.T) {
 	}).start()
 	c.saying(`BdsDxe: failed to load Boot.*Sata\(.*: Access Denied`)
 	devices := inNode(t, "virsh", "qemu-monitor-command", "--hmp", c.info().VM.Domain.Name, "info qtree")
-	for _, want := range []string{"dev: e1000e,", "dev: usb-tablet,", "dev: tpm-", "dev: ide-hd,"} {
+	for _, want := range []string{"dev: e1000e,", "dev: usb-tablet,", "dev: tpm-", "dev: ide-hd,", "dev: bochs-display,"} {
 		if !strings.Contains(devices, want) {
 			t.Errorf("the machine has no %q", want)
 		}
