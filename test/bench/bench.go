@@ -69,6 +69,7 @@ func benches() []bench {
 		{"fork", "guests from the checkpoint of one that has booted, against its boot", (*rig).fork, debug, "", node.Whole},
 		{"freeze", "how long a guest's file system is frozen for a copy of a disk", (*rig).freeze, nil, loopfs.XFS, node.Whole},
 		{"burst", "guests that boot at once, and what the shim costs when they idle", (*rig).burst, nil, "", node.Whole},
+		{"windows", "an idle guest as Windows needs it, against one without its timers and enlightenments", (*rig).windows, nil, "", node.Whole},
 	}
 }
 

@@ -114,37 +114,20 @@ func (r *rig) awaitPage(ctx context.Context, ip string) error {
 
 // watchIdle adds to each row which share of a core a daemon used.
 func (r *rig) watchIdle(ctx context.Context, rows []report.Row, daemons []string) error {
-	used := func() (all []uint64, err error) {
-		for _, name := range daemons {
-			pid, err := r.daemon(name)
-			if err != nil {
-				return nil, err
-			}
-			p, err := readProcess(pid)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, p.ticks)
+	var pids []int
+	for _, name := range daemons {
+		pid, err := r.daemon(name)
+		if err != nil {
+			return err
 		}
-		return all, nil
+		pids = append(pids, pid)
 	}
-	before, err := used()
+	used, err := shares(ctx, pids, idle)
 	if err != nil {
 		return err
 	}
-	begun := time.Now()
-	select {
-	case <-time.After(idle):
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	after, err := used()
-	if err != nil {
-		return err
-	}
-	wall := time.Since(begun).Seconds()
 	for i := range rows {
-		rows[i].Measured.Add(100 * float64(after[i]-before[i]) / clockTick / wall)
+		rows[i].Measured.Add(used[i])
 	}
 	return nil
 }

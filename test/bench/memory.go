@@ -82,10 +82,8 @@ func (r *rig) runVMs(ctx context.Context, image string, from, to int) error {
 // weigh sums the PSS of the node's processes, in MiB, by their names. QEMU's is not counted, nor
 // what only a development node has.
 func (r *rig) weigh(ctx context.Context) (map[string]float64, error) {
-	select {
-	case <-time.After(settle):
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := pause(ctx, settle); err != nil {
+		return nil, err
 	}
 	all, err := processes(r.PID())
 	if err != nil {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // process is one that runs in the node.
@@ -77,4 +79,47 @@ func readProcess(pid int) (process, error) {
 		return p, fmt.Errorf("read process %d: %w", pid, err)
 	}
 	return p, nil
+}
+
+// shares returns how much of a core processes use for a time, in percent.
+func shares(ctx context.Context, pids []int, span time.Duration) ([]float64, error) {
+	before, err := ticks(pids)
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	if err := pause(ctx, span); err != nil {
+		return nil, err
+	}
+	after, err := ticks(pids)
+	if err != nil {
+		return nil, err
+	}
+	wall := time.Since(begun).Seconds()
+	var all []float64
+	for i := range pids {
+		all = append(all, 100*float64(after[i]-before[i])/clockTick/wall)
+	}
+	return all, nil
+}
+
+// ticks returns the processor time of processes so far.
+func ticks(pids []int) (all []uint64, err error) {
+	for _, pid := range pids {
+		p, err := readProcess(pid)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p.ticks)
+	}
+	return all, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
