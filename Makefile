@@ -260,7 +260,8 @@ test-cluster: packages kubernetes $(SLOW:%=storage) build controller ## Run the 
 	$(GOTEST) -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes ./test/e2e/dedicated ./test/e2e/devices ./test/e2e/traces) $(FLAGS)
 
 # FROM is a revision of this repository, by default the newest tag.
-test-upgrade: packages kubernetes build controller ## Upgrade a cluster with running VMs from version FROM to this one, and back; FROM=v0.1.0
+test-upgrade: packages kubernetes build controller ## Upgrade a cluster with running VMs from version FROM to this one, and back, by kubectl and Helm; FROM=v0.1.0
+	@test/tools/build helm
 	@test/e2e/upgrade/older '$(FROM)' $(BIN)/older
 	go vet -tags $(TAGS),upgrade ./test/e2e/upgrade
 	UPGRADE_FROM=$(abspath $(BIN))/older $(GOTEST) -tags $(TAGS),upgrade -count 1 -timeout $(TIMEOUT) ./test/e2e/upgrade $(FLAGS)

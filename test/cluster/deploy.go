@@ -28,12 +28,7 @@ func (c *Cluster) Deploy(ctx context.Context) error {
 
 // DeployRelease is Deploy for any version; the manifests replace those of a version that is installed.
 func (c *Cluster) DeployRelease(ctx context.Context, r Release) error {
-	img, err := image.Controller(r.Controller, "test")
-	if err != nil {
-		return fmt.Errorf("make the controller's image; was it built? %w", err)
-	}
-	// As the manifests name it: all registries are the cluster's own.
-	if _, err := c.Push(ctx, "nodevirt/nodevirt-controller:"+cmp.Or(r.Tag, "latest"), img); err != nil {
+	if err := r.Push(ctx, c); err != nil {
 		return err
 	}
 	folder, err := c.o.manifests(r)
@@ -46,6 +41,27 @@ func (c *Cluster) DeployRelease(ctx context.Context, r Release) error {
 	}
 	_, err = c.Kubectl(ctx, "--namespace=nodevirt", "rollout", "status", "deployment/nodevirt-controller",
 		fmt.Sprintf("--timeout=%s", startLimit))
+	return err
+}
+
+// Push makes the controller's image, and pushes it by the name that the manifests have for it: all registries are
+// the cluster's own.
+func (r Release) Push(ctx context.Context, c *Cluster) error {
+	img, err := image.Controller(r.Controller, "test")
+	if err != nil {
+		return fmt.Errorf("make the controller's image; was it built? %w", err)
+	}
+	_, err = c.Push(ctx, "nodevirt/nodevirt-controller:"+cmp.Or(r.Tag, "latest"), img)
+	return err
+}
+
+// Remove deletes what [Cluster.DeployRelease] has installed of a release. The cluster must have no VM.
+func (r Release) Remove(ctx context.Context, c *Cluster) error {
+	folder, err := c.o.manifests(r)
+	if err != nil {
+		return err
+	}
+	_, err = c.Kubectl(ctx, "delete", "-k", folder, fmt.Sprintf("--timeout=%s", startLimit))
 	return err
 }
 

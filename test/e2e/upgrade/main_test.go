@@ -126,17 +126,15 @@ func (v version) place() error {
 	return nil
 }
 
-// deploy installs the version's CRDs, rights and controller in the cluster.
-func (v version) deploy(ctx context.Context) error {
-	return suite.DeployRelease(ctx, cluster.Release{
+// release is the version's part for clusters: CRDs, rights and the controller.
+func (v version) release() cluster.Release {
+	return cluster.Release{
 		Controller: filepath.Join(v.bin, "image", "nodevirt-controller"), Manifests: v.yaml, Tag: v.name,
-	})
+	}
 }
 
 func prepare(ctx context.Context, c *cluster.Cluster) (err error) {
 	suite.Cluster = c
-	if suite.image, err = clustertest.PushDisk(ctx, c, "agent:1", guest.TinyWithAgent); err != nil {
-		return err
-	}
-	return suite.old.deploy(ctx)
+	suite.image, err = clustertest.PushDisk(ctx, c, "agent:1", guest.TinyWithAgent)
+	return err
 }

@@ -12,7 +12,6 @@ import (
 
 	"gotest.tools/v3/assert"
 
-	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
 	"github.com/nodevirt/nodevirt/test/node"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
@@ -22,24 +21,38 @@ type object = map[string]any
 // The nodes in the order in which they change.
 const first, second = "node-1", "node-2"
 
+// step is a change of a cluster with running VMs.
+type step struct {
+	name string
+	do   func(*testing.T)
+	node string // where a new VM starts
+}
+
 // TestUpgrade takes a cluster from the older version to this checkout's and back, a part at a time. After each
 // step the VMs of all steps before still run in the same processes, with their whole consoles, and a new one
-// starts and stops. While the nodes differ, a VM migrates from the older to the newer.
+// starts and stops. While the nodes differ, a VM migrates from the older to the newer. A VM of the older version
+// takes an edit without a restart.
 func TestUpgrade(t *testing.T) {
+	shims(suite.old, first, second)(t)
+	deploys(suite.old)(t)
 	stays := []*running{start(t, "first", first), start(t, "second", second)}
-	for _, step := range []struct {
-		name string
-		do   func(t *testing.T)
-		node string // where a new VM starts
-	}{
+	steps(t, stays, []step{
 		{"controller", deploys(suite.today), first},
 		{"shim-1", shims(suite.today, first), first},
 		{"migration", func(t *testing.T) { stays[1] = migrated(t, stays[1], first) }, first},
 		{"shim-2", shims(suite.today, second), second},
+		{"edit", func(t *testing.T) { stays[0].relinked(t) }, first},
 		{"controller-back", deploys(suite.old), second},
 		{"shims-back", shims(suite.old, first, second), first},
 		{"all", func(t *testing.T) { deploys(suite.today)(t); shims(suite.today, first, second)(t) }, second},
-	} {
+	})
+	assert.NilError(t, suite.today.release().Remove(t.Context(), suite.Cluster))
+}
+
+// steps changes the cluster, and looks after its VMs, which it removes at the end.
+func steps(t *testing.T, stays []*running, all []step) {
+	t.Helper()
+	for _, step := range all {
 		// Each step needs those before.
 		if !t.Run(step.name, func(t *testing.T) {
 			step.do(t)
@@ -58,7 +71,10 @@ func TestUpgrade(t *testing.T) {
 
 // deploys replaces the cluster's part.
 func deploys(v version) func(*testing.T) {
-	return func(t *testing.T) { assert.NilError(t, v.deploy(t.Context())) }
+	return func(t *testing.T) {
+		t.Helper()
+		assert.NilError(t, suite.DeployRelease(t.Context(), v.release()))
+	}
 }
 
 // shims replaces nodes' programs and restarts their shims, as the package does.
@@ -90,7 +106,7 @@ func start(t *testing.T, name, node string) *running {
 				"memory": object{"guest": "96Mi"},
 				"devices": object{
 					"disks":      []object{{"name": "boot", "disk": object{"bus": "virtio"}}},
-					"interfaces": []object{{"name": "default", "masquerade": object{}}},
+					"interfaces": []object{{"name": "default", "masquerade": object{}, "state": "up"}},
 				},
 			},
 			"networks": []object{{"name": "default", "pod": object{}}},
@@ -155,7 +171,22 @@ func (vm *running) same(t *testing.T) {
 	if restarts := of(t, "pod/"+vm.pod, ".status.containerStatuses[0].restartCount"); restarts != "0" {
 		t.Errorf("restarts of %s: %s", vm.name, restarts)
 	}
+	if required := of(t, "vm/"+vm.name, `.status.conditions[?(@.type=="RestartRequired")].message`); required != "" {
+		t.Errorf("%s must restart: %s", vm.name, required)
+	}
 	vm.console = now.console
+}
+
+// relinked takes the link from the VM's card and restores it, by edits of the VM.
+func (vm *running) relinked(t *testing.T) {
+	t.Helper()
+	for _, link := range []struct{ state, carrier string }{{"down", "0"}, {"up", "1"}} {
+		kubectl(t, "patch", "vm", vm.name, "--type=json", "-p",
+			`[{"op": "add", "path": "/spec/template/spec/domain/devices/interfaces/0/state", "value": "`+link.state+`"}]`)
+		wait.Until(t, "the guest's link is "+link.state, func() bool {
+			return kubectl(t, "exec", vm.pod, "--", "cat", "/sys/class/net/eth0/carrier") == link.carrier
+		})
+	}
 }
 
 // migrated moves a VM to a node, and returns it there.
@@ -187,13 +218,13 @@ spec: {vmiName: %s}
 // remove deletes a VM, and waits until its pods are gone.
 func remove(t *testing.T, name string) {
 	t.Helper()
-	clustertest.Kubectl(t, suite.Cluster, "delete", "vm", name)
+	kubectl(t, "delete", "vm", name)
 	wait.Until(t, "the end of the pods of "+name, func() bool {
-		return clustertest.Kubectl(t, suite.Cluster, "get", "pods", "--selector=vm.kubevirt.io/name="+name, "-o", "name") == ""
+		return kubectl(t, "get", "pods", "--selector=vm.kubevirt.io/name="+name, "-o", "name") == ""
 	})
 }
 
 func of(t *testing.T, object, path string) string {
 	t.Helper()
-	return clustertest.Kubectl(t, suite.Cluster, "get", object, "-o", "jsonpath={"+path+"}")
+	return kubectl(t, "get", object, "-o", "jsonpath={"+path+"}")
 }
