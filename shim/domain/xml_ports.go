@@ -35,9 +35,36 @@ func addPorts(d *libvirtxml.DomainDeviceList, spec vmspec.Spec) {
 	used := onPorts(d)
 	ports := min(used+max(total-used, free), maxPort)
 	d.Controllers = append(d.Controllers, libvirtxml.DomainController{Type: "pci", Index: new(uint(0)), Model: "pcie-root"})
+	bridges := bridged(d)
 	for i := range ports {
-		d.Controllers = append(d.Controllers, libvirtxml.DomainController{Type: "pci", Index: new(uint(i + 1)), Model: "pcie-root-port"})
+		index, model := uint(i+1), "pcie-root-port"
+		if bridges[index] {
+			model = "pcie-to-pci-bridge"
+		}
+		d.Controllers = append(d.Controllers, libvirtxml.DomainController{Type: "pci", Index: &index, Model: model})
 	}
+}
+
+// bridged returns the buses of devices with an address that no port has: a port has slot 0 alone. A bridge has the
+// others, for conventional cards such as e1000, and is itself on a port before it.
+func bridged(d *libvirtxml.DomainDeviceList) map[uint]bool {
+	var places []*libvirtxml.DomainAddress
+	for i := range d.Interfaces {
+		places = append(places, d.Interfaces[i].Address)
+	}
+	for i := range d.Disks {
+		places = append(places, d.Disks[i].Address)
+	}
+	for i := range d.Hostdevs {
+		places = append(places, d.Hostdevs[i].Address)
+	}
+	all := map[uint]bool{}
+	for _, a := range places {
+		if a != nil && a.PCI != nil && *a.PCI.Slot > 0 && *a.PCI.Bus > 1 {
+			all[*a.PCI.Bus] = true
+		}
+	}
+	return all
 }
 
 // onPorts returns the number of devices that take a port, or one more where libvirt has the

@@ -302,6 +302,18 @@ func TestNoPorts(t *testing.T) {
 	}
 }
 
+// TestBridgedCard: the bus of an address that a port does not have is a bridge's.
+func TestBridgedCard(t *testing.T) {
+	m := plainDomain()
+	m.Spec.Interfaces = slices.Clone(m.Spec.Interfaces)
+	m.Spec.Interfaces[0].PCI = "0000:02:01.0"
+	text, err := XML(m)
+	if err != nil || strings.Count(text, "pcie-to-pci-bridge") != 1 ||
+		!strings.Contains(text, `<controller type="pci" index="2" model="pcie-to-pci-bridge">`) {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
 func TestPins(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cpuset                  string

@@ -37,7 +37,7 @@ var (
 	serial     = fields.Match(`[A-Za-z0-9_.+-]+`, maxSerial)
 	smbiosText = fields.Match(`[!-~]([ -~]*[!-~])?`, 64)
 	tag        = fields.Match(`[A-Za-z0-9_-]+`, fields.MaxLabel)
-	pciAddress = fields.Match(`[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]`, 12)
+	pciAddress = fields.Match(`0000:[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7]`, 12) // a VM has one domain
 	deviceName = fields.Match(`[A-Za-z0-9_-]+`, fields.MaxLabel)
 	imagePath  = fields.String(func(at *field.Path, s string) *field.Error {
 		if len(s) > 4095 || !path.IsAbs(s) || path.Clean(s) != s ||

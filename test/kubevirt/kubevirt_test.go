@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 		Controller: []string{
 			"-guestfs-image=quay.io/kubevirt/libguestfs-tools:" + version, "-export-proxy-namespace=" + installed,
 		},
-		ShimConfig: func(all map[string]any) { all["vm"] = map[string]any{"hook_sidecars": true} },
+		ShimConfig: func(all map[string]any) { all["vm"] = map[string]any{"hook_sidecars": true, "pod_network_mac": true} },
 	}
 	os.Exit(cluster.Main(m, options, func(ctx context.Context, c *cluster.Cluster) error {
 		shared = c
