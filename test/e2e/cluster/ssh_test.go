@@ -6,11 +6,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -25,6 +27,9 @@ const server = "debian"
 // The Secrets with the keys and the passwords of the server's users.
 const serverKeys, serverPasswords = server + "-keys", server + "-passwords"
 
+// laterKey is the file of a key that the server gets while it runs.
+const laterKey = "later"
+
 // secureShell is the client's side of ssh.
 type secureShell struct {
 	*virtctl
@@ -37,12 +42,16 @@ func (v *virtctl) startServer() *secureShell {
 	v.t.Helper()
 	s := &secureShell{v, v.t.TempDir()}
 	ctx := v.t.Context()
-	keygen := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", s.path("key"))
-	if out, err := keygen.CombinedOutput(); err != nil {
-		v.t.Fatalf("make a key: %v: %s", err, out)
+	for _, name := range []string{"key", laterKey} {
+		keygen := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", s.path(name))
+		if out, err := keygen.CombinedOutput(); err != nil {
+			v.t.Fatalf("make a key: %v: %s", err, out)
+		}
 	}
 	key, err := os.ReadFile(s.path("key.pub"))
 	assert.NilError(v.t, err)
+	// Virtctl compares a file's whole text with a line of the Secret, to remove that.
+	assert.NilError(v.t, os.WriteFile(s.path("key.pub"), bytes.TrimSpace(key), 0o600))
 	disk, err := guest.Debian(ctx, suite.Control().GuestOptions())
 	assert.NilError(v.t, err)
 	img, err := images.RegistryDisk(disk, images.DiskOptions{})
@@ -106,7 +115,12 @@ func (s *secureShell) path(name string) string { return filepath.Join(s.folder, 
 
 // run is virtctl's ssh or scp, which people would also let ask for the host's key.
 func (s *secureShell) run(command string, args ...string) (string, error) {
-	options := []string{command, "--identity-file=" + s.path("key")}
+	return s.runAs("key", command, args...)
+}
+
+// runAs is run with the key of a file.
+func (s *secureShell) runAs(key, command string, args ...string) (string, error) {
+	options := []string{command, "--identity-file=" + s.path(key)}
 	if strings.Contains(args[0], "local-ssh=false") {
 		options = append(options, "--known-hosts=")
 	} else {
@@ -163,21 +177,41 @@ func (s *secureShell) works() {
 	s.credentials()
 }
 
-// credentials waits for what the agent has set, and changes the Secrets.
+// credentials waits for what the agent has set, and changes the Secrets: the running guest then takes another key, and
+// the former no more, and has another password.
 func (s *secureShell) credentials() {
 	s.t.Helper()
 	assert.NilError(s.t, suite.WaitFor(s.t.Context(), "vmi/"+server, "condition=AccessCredentialsSynchronized"))
 	for _, args := range [][]string{
 		{"remove-ssh-key", "--user=jdoe", "--force", "--file=key.pub", server},
-		{"add-ssh-key", "--user=jdoe", "--force", "--file=key.pub", server},
+		{"add-ssh-key", "--user=jdoe", "--force", "--file=" + laterKey + ".pub", server},
 		{"set-password", "--user=jdoe", "--force", "--password=p", server},
 	} {
 		command := "credentials " + strings.Join(args, " ")
-		if out, err := s.virtctl.run("", strings.Fields(strings.Replace(command, "key.pub", s.path("key.pub"), 1))...); err != nil {
+		if out, err := s.virtctl.run("", strings.Fields(strings.Replace(command, "--file=", "--file="+s.folder+"/", 1))...); err != nil {
 			s.t.Errorf("%s: %v: %s", command, err, out)
 		}
-		s.used(command)
+		s.used(strings.Replace(command, laterKey+".pub", "key.pub", 1))
 	}
+	changed := time.Now()
+	wait.Success(s.t, "the guest takes the later key alone", func(context.Context) error {
+		if out, err := s.runAs(laterKey, "ssh", "--command=true", "jdoe@vmi/"+server); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		if _, err := s.run("ssh", "--command=true", "jdoe@vmi/"+server); err == nil {
+			return errors.New("the former key is still taken")
+		}
+		return nil
+	})
+	s.t.Logf("the guest has the later key alone after %s", time.Since(changed).Round(time.Second))
+	// Debian's Perl asks the C library, as login(1) does.
+	const same = `perl -e '$h = (getpwnam("jdoe"))[1]; print crypt("p", $h) eq $h ? "same" : "other"'`
+	wait.Success(s.t, "the guest's user has the password", func(context.Context) error {
+		if is := inGuest(s.t, server, same); is != "same" {
+			return fmt.Errorf("it has the %s one", is)
+		}
+		return nil
+	})
 	data := kubectl(s.t, "get", "secret", serverKeys, serverPasswords, "-o", "jsonpath={range .items[*]}{.data} {end}")
 	if !strings.Contains(data, `"jdoe":"cA=="`) || !strings.Contains(data, `"ssh-key-`) {
 		s.t.Errorf("virtctl made the Secrets %s", data)
