@@ -20,7 +20,7 @@ var sshPackages = []string{
 	"libnsl2", "libpam0g", "libselinux1", "libssl3", "libsystemd0", "libtirpc3", "libwrap0", "libzstd1", "zlib1g",
 }
 
-// ipPackages hold the ip of iproute2, which tells the state of a link, unlike busybox's, and its libraries.
+// ipPackages hold the ip of iproute2, which shows the state of a link, unlike busybox's, and its libraries.
 var ipPackages = []string{"iproute2", "libbpf1", "libbsd0", "libelf1", "libmd0", "libmnl0"}
 
 // Flavour is a distribution whose console a guest with a login imitates.
