@@ -25,6 +25,9 @@ var (
 	ErrPaused = errdefs.ErrFailedPrecondition.WithMessage("the guest is paused")
 	// ErrNoPort means that devices have all of the domain's PCI ports.
 	ErrNoPort = errdefs.ErrResourceExhausted.WithMessage("the VM has no free PCI port; use bus scsi, whose disks share one")
+	// ErrNoCardPort is ErrNoPort for a network card.
+	ErrNoCardPort = errdefs.ErrResourceExhausted.WithMessage("the VM has no free PCI port for a network card; " +
+		"detach a card or a disk on bus virtio, or restart the VM")
 	// ErrUnavailable means that libvirtd does not run or did not answer in time. The
 	// domain may still run. Whether the call had an effect is unknown.
 	ErrUnavailable = errdefs.ErrUnavailable.WithMessage("libvirtd is not available")
@@ -79,6 +82,8 @@ func kindOf(err error, alive bool) error {
 		return ErrPaused
 	case errors.Is(err, ErrNoPort):
 		return ErrNoPort
+	case errors.Is(err, ErrNoCardPort):
+		return ErrNoCardPort
 	case !errors.As(err, &e):
 		return nil
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Hotplug attaches disks to running domains, and detaches them. The disk of a CD-ROM drive
+// Hotplug attaches disks and network cards to running domains, and detaches them. The disk of a CD-ROM drive
 // is its medium.
 //
 // QEMU gets the file of a disk as a descriptor, as at a start: it adds the descriptor to

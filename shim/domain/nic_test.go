@@ -96,6 +96,48 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestCards: a running domain gets network cards on free ports, and is asked to release them. The guest, which
+// has no operating system, keeps them.
+func TestCards(t *testing.T) {
+	startLibvirtd(t)
+	d := startDriver(t)
+	g := newGuest(t)
+	pid := bootGuest(t, d, g)
+	card := vmspec.Interface{Name: "lan", Model: "virtio", Unplugged: true}
+	n := NIC{Name: "lan", Tap: "vmtap3", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}, MTU: 1400}
+	if err := d.Hotplug.AttachCard(t.Context(), g.UUID, card, n); err == nil {
+		t.Error("a card without a tap is attached")
+	}
+	before := newTap(t, n.Tap)
+	assert.NilError(t, d.Hotplug.AttachCard(t.Context(), g.UUID, card, n))
+	has, err := d.Hotplug.Cards(t.Context(), g.UUID)
+	assert.NilError(t, err)
+	assert.DeepEqual(t, has, map[string]bool{"lan": true})
+	live := liveOf(t, d, g.UUID).Devices.Interfaces[0]
+	assert.Equal(t, live.Link.State, "down")
+	assert.Equal(t, live.MAC.Address, n.MAC.String())
+	assert.ErrorContains(t, d.Hotplug.AttachCard(t.Context(), g.UUID, card, n), "already exists")
+	other := vmspec.Interface{Name: "other", Model: "virtio"}
+	assert.ErrorContains(t, d.Hotplug.AttachCard(t.Context(), g.UUID, other, n), "is another card's")
+
+	last := error(nil)
+	for i := 1; last == nil && i < maxPort; i++ {
+		tap := fmt.Sprintf("vmtap3.%d", i)
+		newTap(t, tap)
+		last = d.Hotplug.AttachCard(t.Context(), g.UUID, vmspec.Interface{Name: tap[5:], Model: "virtio"}, NIC{Tap: tap, MAC: net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}})
+	}
+	assert.ErrorIs(t, last, ErrNoCardPort)
+	for range 2 {
+		_ = d.Hotplug.RequestCard(t.Context(), g.UUID, "lan") // QEMU refuses a second request for a while
+	}
+	assert.NilError(t, d.Hotplug.RequestCard(t.Context(), g.UUID, "none"))
+	assert.NilError(t, d.Lifecycle.Destroy(t.Context(), g.UUID))
+	after, err := netlink.LinkByName(n.Tap)
+	if err != nil || after.Attrs().Index != before.Attrs().Index {
+		t.Errorf("the tap of the card went with QEMU, process %d: %v", pid, err)
+	}
+}
+
 // liveOf returns a running domain as libvirt describes it.
 func liveOf(t *testing.T, d *Driver, uuid string) libvirtxml.Domain {
 	t.Helper()

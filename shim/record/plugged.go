@@ -7,17 +7,17 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// PlugState is the phase of a disk that a running VM gets.
+// PlugState is the phase of a disk or a network card that a running VM gets.
 //
 //	attaching ──▶ attached ──▶ detaching
 //	    │             │            │
 //	    └─────────────┴────────────┴──▶ no record
 //
-// The state is on disk before libvirtd is asked: a shim that finds a disk attaching or
+// The state is on disk before libvirtd is asked: a shim that finds one attaching or
 // detaching asks libvirtd how far that came.
 type PlugState string
 
-// The states of such a disk.
+// The states of such a device.
 const (
 	Attaching PlugState = "attaching"
 	Attached  PlugState = "attached"

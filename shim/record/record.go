@@ -115,6 +115,8 @@ type Container struct {
 
 	// Plugged are the disks that the VM has got since it runs. They end with its guest.
 	Plugged []PluggedDisk `json:"plugged,omitempty"`
+	// Cards are the network cards that the VM has got since it runs. They end with its guest.
+	Cards []PluggedCard `json:"cards,omitempty"`
 	// MemoryDump is the last dump of the guest's memory since it runs; nil for none.
 	MemoryDump *MemoryDump `json:"memoryDump,omitempty"`
 	// Backup is the last backup of the VM's disks since it runs; nil for none.

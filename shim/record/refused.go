@@ -80,7 +80,7 @@ func salvageContainer(path, id string) Container {
 	salvage(path, map[string]any{
 		"id": &r.ID, "sandboxID": &r.SandboxID, "createdAt": &r.CreatedAt, "startedAt": &r.StartedAt,
 		"config": &r.Config, "sandbox": &r.Sandbox, "logPath": &r.LogPath, "image": &r.Image,
-		"spec": &r.Spec, "disks": &r.Disks, "domain": &r.Domain, "network": &r.Network,
+		"spec": &r.Spec, "disks": &r.Disks, "domain": &r.Domain, "network": &r.Network, "cards": &r.Cards,
 	})
 	if r.ID != "" && r.ID != id {
 		r = Container{} // another container's

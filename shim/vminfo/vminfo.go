@@ -42,6 +42,8 @@ type VM struct {
 	Disks []Disk `json:"disks"`
 	// Network is nil while the VM has no network.
 	Network *netsetup.Plan `json:"network,omitempty"`
+	// Cards are the network cards that the VM has got since it runs.
+	Cards []record.PluggedCard `json:"cards,omitempty"`
 	// Paused is why the guest is paused, as in pods' conditions; empty while it runs.
 	Paused string `json:"paused,omitempty"`
 	// Agent is what the guest agent reported, nil while the VM does not run.

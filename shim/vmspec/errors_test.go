@@ -59,7 +59,7 @@ spec.domain.launchSecurity: TDX does not work along with SMM`},
 		"domain": {"firmware": {"bootloader": {"efi": {"secureBoot": false, "persistent": 1}}},
 			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "64Ki"}},
 			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "blockSize": {"custom": {"discardGranularity": 512}}}],
-				"interfaces": [{"name": "default", "slirp": {}, "state": "absent"}],
+				"interfaces": [{"name": "default", "slirp": {}, "state": "gone"}],
 				"tpm": {"persistent": 1}}},
 		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
 		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "downwardMetrics": {}},
@@ -67,7 +67,7 @@ spec.domain.launchSecurity: TDX does not work along with SMM`},
 		`spec.domain.devices.disks[1].blockSize.custom.discardGranularity: not supported; libvirt before 11.6 can't set it
 spec.domain.devices.disks[1].lun.reservation: true: not supported; use false or leave it out: only root can reserve SCSI devices
 spec.domain.devices.interfaces[0].slirp: not supported; KubeVirt has removed it; use masquerade
-spec.domain.devices.interfaces[0].state: Unsupported value: "absent": supported values: "up", "down"
+spec.domain.devices.interfaces[0].state: Unsupported value: "gone": supported values: "up", "down", "absent"
 spec.domain.devices.tpm.persistent: must be true or false, not 1
 spec.domain.firmware.bootloader.efi.persistent: must be true or false, not 1
 spec.domain.memory.hugepages.pageSize: Unsupported value: "64Ki": supported values: "2Mi", "1Gi"

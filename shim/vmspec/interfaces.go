@@ -41,6 +41,12 @@ func interfaces(
 				invalid(at.Child("name"), given.Name, "no network has this name"))
 		}
 		delete(networks, given.Name)
+		if given.State == kubevirt.InterfaceStateAbsent { // the VM has lost it, or has never had it
+			if given.Masquerade != nil || given.Binding != nil || known && network.pod != nil {
+				problems = append(problems, refused(at.Child("state"), "absent goes with bridge or sriov, on a secondary network"))
+			}
+			continue
+		}
 		if given.BootOrder != nil {
 			problems = append(problems, boot.take(at, *given.BootOrder)...)
 		}

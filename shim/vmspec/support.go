@@ -99,7 +99,7 @@ func deviceRows() []fields.Row {
 		fields.At("domain.devices.interfaces[].pciAddress", pciAddress),
 		fields.At("domain.devices.interfaces[].tag", tag),
 		fields.At("domain.devices.interfaces[].acpiIndex", fields.Integer(1, maxACPIIndex)),
-		fields.At("domain.devices.interfaces[].state", fields.OneOf(kubevirt.InterfaceStateLinkUp, kubevirt.InterfaceStateLinkDown)),
+		fields.At("domain.devices.interfaces[].state", fields.OneOf(kubevirt.InterfaceStateLinkUp, kubevirt.InterfaceStateLinkDown, kubevirt.InterfaceStateAbsent)),
 		fields.At("domain.devices.interfaces[].bridge", fields.Object),
 		fields.At("domain.devices.interfaces[].masquerade", fields.Object),
 		fields.At("domain.devices.interfaces[].binding.name", BindingName),

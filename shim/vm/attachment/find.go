@@ -1,6 +1,6 @@
-// Package attachment finds the containers of attachment pods, which hold the volumes that
-// running VMs get. It owns the check that such a pod is for the VM. What a VM does with a
-// volume is its callers'.
+// Package attachment finds the containers of attachment pods, which hold the volumes and the
+// networks that running VMs get. It owns the check that such a pod is for the VM. What a VM does with
+// them is its callers'.
 package attachment
 
 import (
@@ -29,6 +29,29 @@ var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // may give orders to a VM may name any container of the node: so its pod must be in the
 // VM's namespace, and must name the VM's pod.
 func Find(ctx context.Context, pods Pods, r record.Container, id string) (*runtimeapi.ContainerConfig, error) {
+	found, err := find(ctx, pods, r, id)
+	if err != nil {
+		return nil, err
+	}
+	return found.Config, nil
+}
+
+// Sandbox is [Find], and returns the ID of the pod's sandbox.
+func Sandbox(ctx context.Context, pods Pods, r record.Container, id string) (string, error) {
+	found, err := find(ctx, pods, r, id)
+	if err != nil {
+		return "", err
+	}
+	return found.SandboxID, nil
+}
+
+// found is what containerd says of a container.
+type found struct {
+	SandboxID string                      `json:"sandboxID"`
+	Config    *runtimeapi.ContainerConfig `json:"config"`
+}
+
+func find(ctx context.Context, pods Pods, r record.Container, id string) (*found, error) {
 	if !containerID.MatchString(id) {
 		return nil, fmt.Errorf("%w: %.80q is not a container's id", vmerrors.ErrInvalid, id)
 	}
@@ -36,10 +59,7 @@ func Find(ctx context.Context, pods Pods, r record.Container, id string) (*runti
 	if err != nil {
 		return nil, fmt.Errorf("ask containerd for container %s: %w", id, err)
 	}
-	var info struct {
-		SandboxID string                      `json:"sandboxID"`
-		Config    *runtimeapi.ContainerConfig `json:"config"`
-	}
+	var info found
 	if err := json.Unmarshal([]byte(reply.GetInfo()["info"]), &info); err != nil {
 		return nil, fmt.Errorf("read containerd's verbose status of container %s: %w", id, err)
 	}
@@ -53,8 +73,8 @@ func Find(ctx context.Context, pods Pods, r record.Container, id string) (*runti
 			vmerrors.ErrInvalid, id, own.GetNamespace(), order.Annotation, own.GetUid())
 	}
 	if theirs.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY || reply.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return nil, fmt.Errorf("%w: container %s of attachment pod %s does not run, so that its volumes may be gone",
+		return nil, fmt.Errorf("%w: container %s of attachment pod %s does not run, so that what it has may be gone",
 			vmerrors.ErrState, id, theirs.GetMetadata().GetName())
 	}
-	return info.Config, nil
+	return &info, nil
 }

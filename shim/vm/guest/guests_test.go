@@ -193,7 +193,7 @@ func TestControls(t *testing.T) {
 		t.Error(err)
 	}
 	for words, command := range map[string][]string{
-		`there is no machine control "nodevirt.io/x": after nodevirt.io/ comes one of backup, backup-cancel, backup-finish, backup-serve, backup-status, connect, console`: {"nodevirt.io/x"},
+		`there is no machine control "nodevirt.io/x": after nodevirt.io/ comes one of backup, backup-cancel, backup-finish, backup-serve, backup-status, card-attach, card-detach, card-status, connect, console`: {"nodevirt.io/x"},
 		"the machine control nodevirt.io/pause takes no arguments":  {"nodevirt.io/pause", "now"},
 		"the machine control nodevirt.io/freeze takes one argument": {"nodevirt.io/freeze"},
 		`freeze: "soon" is not a duration such as 10s`:              {"nodevirt.io/freeze", "soon"},

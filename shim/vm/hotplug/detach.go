@@ -3,18 +3,15 @@ package hotplug
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/control"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
-
-// releasePoll is the time between two looks at a disk that the guest is to release.
-const releasePoll = 100 * time.Millisecond
 
 // detach takes a disk away. It waits for a while until the guest has released it, and the
 // node goes on to ask the guest afterwards.
@@ -23,22 +20,10 @@ func (h *Hotplugs) detach(ctx context.Context, v *table.VM, a order.Name) (order
 		return order.Disk{}, err
 	}
 	h.settleLater(v)
-	deadline := time.After(releaseTime)
-	for {
+	return control.Settled(ctx, v, func() (order.Disk, bool) {
 		d := about(v.Record(), a.Name)
-		if d.State == order.None {
-			return d, nil
-		}
-		select {
-		case <-ctx.Done():
-			return order.Disk{}, ctx.Err()
-		case <-deadline:
-			return d, nil
-		case <-v.Exited():
-			return order.Disk{Name: a.Name, State: order.None}, nil
-		case <-time.After(releasePoll):
-		}
-	}
+		return d, d.State == order.None
+	}, order.Disk{Name: a.Name, State: order.None})
 }
 
 // beginDetach records that a disk goes, and begins that.

@@ -1,5 +1,5 @@
-// Package hotplug gives running VMs disks, takes them away again, and grows them, and sets the links
-// of their network cards: it carries out the orders of package order.
+// Package hotplug gives running VMs disks and network cards, takes them away again, grows the disks, and
+// sets the links of the cards: it carries out the orders of package order.
 //
 // A pod's volumes cannot change. So another pod, the attachment pod, has the kubelet mount
 // the volume on the VM's node. It names the VM's pod in the annotation of package order,
@@ -16,9 +16,14 @@
 // an attached disk stays, and all else is undone. A disk whose release was ordered is asked
 // for until the guest releases it. The volume must stay mounted until the state is none.
 //
-// The package owns the orders and the records of the disks. It leaves volumes to package
-// disk, devices to package domain, the end of a VM with its disks to package lifecycle, and
-// who may give orders to the API server, which lets users exec into the VM's pod.
+// A network card goes the same way. Its attachment pod has the card's network, for which CNI made an
+// interface there. The guest's card is connected to that interface, as to those of the VM's own pod:
+//
+//	order ──▶ containerd: network namespace ──▶ plan ──▶ record ──▶ bridge, tap, DHCP ──▶ device ──▶ connect
+//
+// The package owns the orders and the records of the devices. It leaves volumes to package
+// disk, networks to package netsetup, devices to package domain, the end of a VM with its devices to
+// package lifecycle, and who may give orders to the API server, which lets users exec into the VM's pod.
 package hotplug
 
 import (
@@ -69,6 +74,7 @@ type Options struct {
 	Tasks      *background.Tasks
 	Domains    Domains
 	Cards      Cards
+	Networks   Networks
 	Volumes    Volumes
 	Moves      Moves
 	Pods       attachment.Pods
@@ -76,7 +82,7 @@ type Options struct {
 	Logger     *slog.Logger
 }
 
-// Hotplugs are the disks that a node's running VMs get.
+// Hotplugs are the disks and the network cards that a node's running VMs get.
 type Hotplugs struct {
 	o     Options
 	waits table.PerVM[*waits]
@@ -92,9 +98,6 @@ func New(o Options) *Hotplugs {
 const (
 	// patience bounds a call to libvirtd.
 	patience = 30 * time.Second
-	// releaseTime is how long an order waits for the guest to release a disk. The node goes
-	// on to ask the guest afterwards.
-	releaseTime = 10 * time.Second
 	// maxPlugged bounds the disks that a VM gets.
 	maxPlugged = 64
 	// maxOrder bounds the description of one, in bytes: the nodes of a migration pass all of a VM's on.

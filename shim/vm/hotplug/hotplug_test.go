@@ -58,6 +58,11 @@ type rig struct {
 	updates int
 	// down are the cards in QEMU without a link.
 	down []string
+	// cards are those that QEMU has got, networks those of attachment pods by their taps, and kept those that
+	// are served.
+	cards    map[string]bool
+	networks map[string]network
+	kept     []string
 
 	container *runtimeapi.ContainerStatusResponse
 	pod       *runtimeapi.PodSandboxStatus
@@ -66,7 +71,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	s := &vmtest.Script{}
-	r := &rig{store: vmtest.NewStore(s, t.TempDir()), attached: map[int]string{}, reserved: map[string]bool{}, sizes: map[string]int64{}}
+	r := &rig{store: vmtest.NewStore(s, t.TempDir()), attached: map[int]string{}, reserved: map[string]bool{}, sizes: map[string]int64{}, cards: map[string]bool{}, networks: map[string]network{}}
 	c := record.Container{ID: "c", SandboxID: "s", State: record.Running}
 	c.Sandbox.Value = &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod", Namespace: "shop", Uid: podUID}}
 	c.Config.Value = &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "vm"}}
@@ -99,7 +104,7 @@ func (r *rig) start(t *testing.T) {
 	on, _ := r.store.Container("c")
 	r.vm = r.table.Recover(on)
 	r.Hotplugs = hotplug.New(hotplug.Options{
-		Table: r.table, Tasks: tasks, Domains: (*domains)(r), Cards: (*domains)(r), Volumes: (*volumes)(r), Moves: r, Pods: r, Conditions: r,
+		Table: r.table, Tasks: tasks, Domains: (*domains)(r), Cards: (*domains)(r), Networks: (*networks)(r), Volumes: (*volumes)(r), Moves: r, Pods: r, Conditions: r,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	r.Recover()

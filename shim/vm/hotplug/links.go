@@ -12,11 +12,6 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Cards sets the links of running domains' network cards; [domain.Hotplug].
-type Cards interface {
-	SetLinks(ctx context.Context, uuid string, cards []vmspec.Interface) error
-}
-
 // link sets the links of all network cards. The record has the new state first: a restart of the VM, and
 // the next order, begin from it.
 func (h *Hotplugs) link(ctx context.Context, v *table.VM, a order.Links) (order.Links, error) {
@@ -25,12 +20,16 @@ func (h *Hotplugs) link(ctx context.Context, v *table.VM, a order.Links) (order.
 		return order.Links{}, err
 	}
 	defer unlock()
-	cards, err := linked(r.Spec.Interfaces, a.Down)
+	cards, err := linked(r.Interfaces(), a.Down)
 	if err != nil {
 		return order.Links{}, err
 	}
-	if !slices.EqualFunc(cards, r.Spec.Interfaces, func(a, b vmspec.Interface) bool { return a.Unplugged == b.Unplugged }) {
-		r.Spec.Interfaces = cards
+	if !slices.EqualFunc(cards, r.Interfaces(), func(a, b vmspec.Interface) bool { return a.Unplugged == b.Unplugged }) {
+		r.Cards = slices.Clone(r.Cards)
+		for i := range r.Cards {
+			r.Cards[i].Card = cards[len(r.Spec.Interfaces)+i]
+		}
+		r.Spec.Interfaces = cards[:len(r.Spec.Interfaces):len(r.Spec.Interfaces)]
 		if err := h.o.Table.Put(v, r); err != nil {
 			return order.Links{}, err
 		}

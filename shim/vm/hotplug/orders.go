@@ -3,6 +3,7 @@ package hotplug
 import (
 	"context"
 	"fmt"
+	"regexp"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -15,7 +16,7 @@ import (
 
 // Controls returns the names of the machine controls of disks and network cards.
 func Controls() []string {
-	return []string{order.Attach, order.Detach, order.Status, order.Grow, order.Link}
+	return []string{order.Attach, order.Detach, order.Status, order.Grow, order.Link, order.CardAttach, order.CardDetach, order.CardStatus}
 }
 
 // Do carries out a machine control with its argument, and returns its answer.
@@ -33,6 +34,12 @@ func (h *Hotplugs) Do(ctx context.Context, v *table.VM, name, argument string) (
 		})
 	case order.Link:
 		return control.Answer(ctx, v, argument, h.link)
+	case order.CardAttach:
+		return control.Answer(ctx, v, argument, h.attachCard)
+	case order.CardDetach:
+		return control.Answer(ctx, v, argument, named(h.detachCard))
+	case order.CardStatus:
+		return control.Answer(ctx, v, argument, named(h.statusCard))
 	}
 	return nil, fmt.Errorf("%w: there is no control %q of disks", vmerrors.ErrInvalid, name)
 }
@@ -74,6 +81,19 @@ func answer[A any](ctx context.Context, v *table.VM, argument string, do func(co
 		return do(ctx, v, a)
 	})
 }
+
+// named returns an order about a network card that checks the card's name first.
+func named(do func(context.Context, *table.VM, order.Name) (order.Card, error)) func(context.Context, *table.VM, order.Name) (order.Card, error) {
+	return func(ctx context.Context, v *table.VM, a order.Name) (order.Card, error) {
+		if !cardName.MatchString(a.Name) {
+			return order.Card{}, fmt.Errorf("%w: %.80q is not the name of a network card", vmerrors.ErrInvalid, a.Name)
+		}
+		return do(ctx, v, a)
+	}
+}
+
+// cardName is what a VMI may name its network cards.
+var cardName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
 // about returns what a record says of a disk.
 func about(r record.Container, name string) order.Disk {

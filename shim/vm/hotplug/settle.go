@@ -15,7 +15,7 @@ import (
 // wait for libvirtd.
 func (h *Hotplugs) Recover() {
 	for _, v := range h.o.Table.All("") {
-		if r := v.Record(); r.State == record.Running && len(r.Plugged) > 0 {
+		if r := v.Record(); r.State == record.Running && len(r.Plugged)+len(r.Cards) > 0 {
 			h.settleLater(v)
 		}
 	}
@@ -29,7 +29,7 @@ type waits struct {
 	more bool
 }
 
-// settleLater starts the VM's task, which settles the disks until none is on its way.
+// settleLater starts the VM's task, which settles the disks and the cards until none is on its way.
 func (h *Hotplugs) settleLater(v *table.VM) {
 	w := h.waits.Of(v)
 	w.mu.Lock()
@@ -51,7 +51,7 @@ func (h *Hotplugs) settleLater(v *table.VM) {
 	})
 }
 
-// settle reports whether no disk of a VM is on its way any more.
+// settle reports whether no disk and no network card of a VM is on its way any more.
 func (h *Hotplugs) settle(ctx context.Context, v *table.VM) (done bool) {
 	ctx, cancel := background.AtMost(ctx, patience)
 	defer cancel()
@@ -65,6 +65,13 @@ func (h *Hotplugs) settle(ctx context.Context, v *table.VM) (done bool) {
 		settled, err := h.settleOne(ctx, v, p)
 		if err != nil {
 			table.Logger(h.o.Logger, v.Record()).Warn("finding out about a disk of a VM failed, retrying", "disk", p.Disk.Name, "error", err)
+		}
+		done = done && settled && err == nil
+	}
+	for _, c := range v.Record().Cards {
+		settled, err := h.settleCard(ctx, v, c)
+		if err != nil {
+			table.Logger(h.o.Logger, v.Record()).Warn("finding out about a network card of a VM failed, retrying", "card", c.Card.Name, "error", err)
 		}
 		done = done && settled && err == nil
 	}

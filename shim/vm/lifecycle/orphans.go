@@ -5,11 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
 )
 
 // moveBroken moves broken records of sandboxes out of the way. A sandbox's VM
@@ -75,7 +77,7 @@ func (c *recovery) refuseContainer(f record.Refused) {
 // sweepRun ends and removes what the run folder holds of containers without a
 // record. A container whose record cannot be used counts as one with a record.
 func (c *recovery) sweepRun(ctx context.Context) error {
-	errs := []error{c.network.Sweep(ctx, c.table.Knows), c.tpms.Sweep(ctx, c.table.Knows), c.filesystems.Sweep(ctx, c.table.Knows)}
+	errs := []error{c.network.Sweep(ctx, c.knowsNetwork), c.tpms.Sweep(ctx, c.table.Knows), c.filesystems.Sweep(ctx, c.table.Knows)}
 	sockets, err := os.ReadDir(c.layout.Consoles)
 	errs = append(errs, err)
 	for _, s := range sockets {
@@ -91,6 +93,15 @@ func (c *recovery) sweepRun(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// knowsNetwork reports whether a container of the node has the network with an ID: its own, which has the
+// container's ID, or that of a card which its VM has got.
+func (c *recovery) knowsNetwork(id string) bool {
+	return c.table.Knows(id) || slices.ContainsFunc(c.table.All(""), func(v *table.VM) bool {
+		_, has := v.Record().NetworkOf(id)
+		return has
+	})
 }
 
 // releaseStrayDisks releases the disks of containers without a record.

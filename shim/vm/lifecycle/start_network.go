@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/move"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -19,28 +20,7 @@ func (s *start) makeTaps(ctx context.Context) error {
 	if len(s.rec.Spec.Interfaces) == 0 {
 		return nil
 	}
-	dns, err := podDNS(s.rec.Sandbox.Value, s.parts.resolvConf)
-	if err != nil {
-		return err
-	}
-	interfaces, err := podInterfaces(s.rec.Spec.Interfaces)
-	if err != nil {
-		return err
-	}
-	if s.rec.Incoming != "" {
-		port := move.Port(s.rec.Spec)
-		for i := range interfaces {
-			interfaces[i].Reserved = port
-		}
-	}
-	plan, err := s.parts.network.Plan(ctx, s.rec.ID, netsetup.Pod{
-		Netns:       s.netns,
-		Hostname:    s.rec.Spec.Hostname,
-		Nameservers: dns.servers,
-		Searches:    withSubdomain(dns.searches, s.rec.Spec.Subdomain, s.rec.Sandbox.Value.GetMetadata().GetNamespace()),
-		Interfaces:  interfaces,
-		Silent:      vmspec.AddressMoves(s.rec.Sandbox.Value.GetAnnotations()),
-	})
+	plan, err := s.parts.plan(ctx, s.rec, s.rec.ID, s.netns, s.rec.Spec.Interfaces)
 	if refused, ok := errors.AsType[*netsetup.MACError](err); ok {
 		return fmt.Errorf("%s: spec.domain.devices.interfaces[%d].macAddress: %w; leave it out, use masquerade or a secondary network, "+
 			"or have the node's administrator set vm.pod_network_mac in the shim's config", vmspec.AnnotationVMI, refused.Card, err)
@@ -59,6 +39,32 @@ func (s *start) makeTaps(ctx context.Context) error {
 	return err
 }
 
+// plan plans a network with an ID in a network namespace, for some of a VM's cards.
+func (p parts) plan(ctx context.Context, r record.Container, id, netns string, cards []vmspec.Interface) (netsetup.Plan, error) {
+	dns, err := podDNS(r.Sandbox.Value, p.resolvConf)
+	if err != nil {
+		return netsetup.Plan{}, err
+	}
+	interfaces, err := podInterfaces(cards)
+	if err != nil {
+		return netsetup.Plan{}, err
+	}
+	if r.Incoming != "" {
+		port := move.Port(r.Spec)
+		for i := range interfaces {
+			interfaces[i].Reserved = port
+		}
+	}
+	return p.network.Plan(ctx, id, netsetup.Pod{
+		Netns:       netns,
+		Hostname:    r.Spec.Hostname,
+		Nameservers: dns.servers,
+		Searches:    withSubdomain(dns.searches, r.Spec.Subdomain, r.Sandbox.Value.GetMetadata().GetNamespace()),
+		Interfaces:  interfaces,
+		Silent:      vmspec.AddressMoves(r.Sandbox.Value.GetAnnotations()),
+	})
+}
+
 // makeBridge makes the pod's side of the network.
 func (s *start) makeBridge(ctx context.Context) error {
 	if s.plan == nil {
@@ -71,11 +77,16 @@ func (s *start) serveDHCP(ctx context.Context) error {
 	if s.plan == nil {
 		return nil
 	}
-	pid, err := s.parts.network.Serve(ctx, *s.plan)
-	if err != nil || !s.plan.Served() {
+	return s.parts.serve(ctx, s.rec, *s.plan)
+}
+
+// serve has dnsmasq serve the guest in the VM's cgroup.
+func (p parts) serve(ctx context.Context, r record.Container, plan netsetup.Plan) error {
+	pid, err := p.network.Serve(ctx, plan)
+	if err != nil || !plan.Served() {
 		return err
 	}
-	return s.parts.groups.Add(s.rec, pid)
+	return p.groups.Add(r, pid)
 }
 
 // connect moves the taps into the pod. QEMU has them open: it has them from

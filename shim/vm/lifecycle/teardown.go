@@ -39,14 +39,15 @@ func (t *teardown) removeGroup(_ context.Context, r *record.Container) error {
 }
 
 func (t *teardown) removeNetwork(ctx context.Context, r *record.Container) error {
+	err := t.removeCards(ctx, r)
 	if r.Network == nil {
-		return nil
-	}
-	if err := t.network.Undo(ctx, *r.Network); err != nil {
 		return err
 	}
+	if failed := t.network.Undo(ctx, *r.Network); failed != nil {
+		return errors.Join(err, failed)
+	}
 	r.Network = nil
-	return nil
+	return err
 }
 
 // finishConsole has the console followed to its end, also if a new shim does not

@@ -21,6 +21,11 @@ func (m *node) check(r record.Container) error {
 			return fmt.Errorf("%w: disk %q is being attached or detached: wait until that has ended", vmerrors.ErrState, p.Disk.Name)
 		}
 	}
+	for _, c := range r.Cards {
+		if c.State != record.Attached {
+			return fmt.Errorf("%w: network card %q is being attached or detached: wait until that has ended", vmerrors.ErrState, c.Card.Name)
+		}
+	}
 	if why := m.stays(r); why != "" {
 		return fmt.Errorf("the VM cannot move between nodes: %w: %s", vmerrors.ErrInvalid, why)
 	}

@@ -51,10 +51,7 @@ func contents(r record.Container) map[string]string {
 // cards' names. A guest that moves keeps them.
 func cards(r record.Container) map[string]string {
 	all := map[string]string{}
-	if r.Network == nil {
-		return all
-	}
-	for _, n := range r.Network.NICs {
+	for _, n := range r.NICs() {
 		if n.Binding == netsetup.Masquerade {
 			continue
 		}

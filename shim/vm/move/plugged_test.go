@@ -11,6 +11,7 @@ import (
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -163,4 +164,27 @@ func TestArrival(t *testing.T) {
 	medium := want[1].Disk
 	medium.Serial = "drive"
 	assert.DeepEqual(t, r.disks[1:], []vmspec.Disk{medium, want[0].Disk})
+}
+
+// TestDepartureWithCards: a guest moves with the network cards that it has got, which are the target's own, and not
+// while one comes or goes.
+func TestDepartureWithCards(t *testing.T) {
+	r := newRig(t)
+	v := r.vm(t, "a", "")
+	r.guest(t, v, domain.ReasonNone)
+	put := func(state record.PlugState) {
+		t.Helper()
+		card := record.PluggedCard{State: state, Card: vmspec.Interface{Name: "lan"}}
+		card.Network.NICs = []netsetup.NIC{{Card: "lan", GuestMAC: netsetup.MAC{2, 0, 0, 0, 0, 9}}}
+		r.withDrive(t, v, func(c *record.Container) { c.Cards = []record.PluggedCard{card} })
+	}
+	for _, state := range []record.PlugState{record.Attaching, record.Detaching} {
+		put(state)
+		_, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: uid})
+		wantError(t, err, `network card "lan" is being attached or detached`)
+	}
+	put(record.Attached)
+	identity, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: uid})
+	assert.NilError(t, err)
+	assert.Equal(t, identity.Guest.Cards["lan"], "02:00:00:00:00:09")
 }

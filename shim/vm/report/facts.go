@@ -80,11 +80,8 @@ func guest(s agent.State, r record.Container) *condition.Guest {
 	if o := s.OS; o != nil {
 		g.OS = &condition.OS{ID: o.ID, PrettyName: o.Name, VersionID: o.Version, Kernel: o.Kernel, Machine: o.Machine}
 	}
-	if r.Network == nil {
-		return g
-	}
 	cards := map[string]bool{}
-	for _, n := range r.Network.NICs {
+	for _, n := range r.NICs() {
 		cards[n.GuestMAC.String()] = true
 	}
 	for _, i := range s.Interfaces {

@@ -58,6 +58,7 @@ func (i *info) of(v *table.VM) (map[string]string, error) {
 			Spec:          r.Spec,
 			Disks:         diskInfos(r, d.Disks),
 			Network:       r.Network,
+			Cards:         r.Cards,
 			Paused:        i.conditions.pausedReason(v),
 			Agent:         i.agents.Recent(v),
 			ConsoleSocket: d.ConsoleSocket,

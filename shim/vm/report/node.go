@@ -141,16 +141,15 @@ func (n *Node) describe(v *table.VM, r record.Container, domains map[string]doma
 }
 
 func (n *Node) cards(r record.Container) []metrics.Card {
-	if r.Network == nil {
-		return nil
-	}
-	all, err := n.from.Cards(*r.Network)
-	if err != nil || len(all) > len(r.Network.NICs) {
-		return nil
-	}
 	var cards []metrics.Card
-	for i, counters := range all {
-		cards = append(cards, metrics.Card{Name: r.Network.NICs[i].Card, Counters: counters})
+	for _, plan := range r.Networks() {
+		all, err := n.from.Cards(plan)
+		if err != nil || len(all) > len(plan.NICs) {
+			continue
+		}
+		for i, counters := range all {
+			cards = append(cards, metrics.Card{Name: plan.NICs[i].Card, Counters: counters})
+		}
 	}
 	return cards
 }

@@ -204,6 +204,9 @@ func Fits(r record.Container, held []string) error {
 	if len(r.Plugged) > 0 {
 		why = append(why, "it has got disks since it runs, which checkpoints do not support")
 	}
+	if len(r.Cards) > 0 {
+		why = append(why, "it has got network cards since it runs, which checkpoints do not support")
+	}
 	if r.Spec.State != nil {
 		why = append(why, "it has persistent state, which its guest changes after the checkpoint")
 	}

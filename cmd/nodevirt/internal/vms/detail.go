@@ -1,9 +1,11 @@
 package vms
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -143,10 +145,14 @@ func (v VM) disks() []DiskDetail {
 
 func (v VM) nics() []NICDetail {
 	all := []NICDetail{}
-	if v.Info.Network == nil {
-		return all
+	var nics []netsetup.NIC
+	if v.Info.Network != nil {
+		nics = v.Info.Network.NICs
 	}
-	for _, n := range v.Info.Network.NICs {
+	for _, c := range v.Info.Cards { // which it has got since it runs
+		nics = append(slices.Clip(nics), c.Network.NICs...)
+	}
+	for _, n := range nics {
 		nic := NICDetail{
 			Name: n.Card, MAC: n.GuestMAC.String(), MTU: n.MTU, Tap: n.Tap,
 		}
