@@ -1,4 +1,4 @@
-// Package hotplug gives the VMs of instances PVCs while they run, takes them away again, and
+// Package hotplug gives the VMs of instances PVCs and network cards while they run, takes them away again, and
 // has nodes grow the disks of PVCs that are expanded. It also has nodes set the links of network cards.
 //
 // A volume of an instance is hot-plugged if it is hotpluggable and the VM's pod does not
@@ -19,6 +19,12 @@
 // attachment pods, too ([Moves]), and its node mounts the volumes before the guest comes. Then the
 // instance names the target's attachment pods, and the source's are deleted once the source's VM has
 // ended. If the guest stays, the target's are deleted.
+//
+// A network card of an instance is plugged if it has the binding bridge, on a network of Multus, and the VM's pod
+// was not created with it. Its attachment pod asks Multus for that network, and the VM's node connects the guest to
+// the interface in that pod. The VM's pod notes the cards that the node has confirmed, and the instance's status
+// shows those. A card that the spec calls absent is detached before its attachment pod goes. The target's pod of a
+// migration has the networks of all cards that the VM has: they are its own then.
 //
 // The package owns attachment pods and the status of hot-plugged volumes. It leaves the
 // pods' content to controller/pod, the choice of volumes to users and to controller/vm, and

@@ -36,7 +36,7 @@ type links struct{ *work }
 // step has the node set the links of the VM's cards as the spec says, and notes on the VM's pod what the node
 // has confirmed. So each pod gets the order again: a guest that migrated may have left before it.
 func (w links) step(ctx context.Context) (time.Duration, error) {
-	down, _ := pod.DownCards(&w.vmi.Spec)
+	down := w.down()
 	if noted, known := pod.Links(w.own); known && slices.Equal(noted, down) || !setsLinks(w.vmi) {
 		return 0, nil
 	}
@@ -50,6 +50,17 @@ func (w links) step(ctx context.Context) (time.Duration, error) {
 		return 0, client.IgnoreNotFound(fmt.Errorf("annotate pod %s/%s: %w", w.own.Namespace, w.own.Name, err))
 	}
 	return 0, nil
+}
+
+// down returns the names of the cards that the VM has, and that have no link by the spec. A card that the VM gets
+// comes with its state.
+func (w links) down() []string {
+	down, _ := pod.DownCards(&w.vmi.Spec)
+	has := pod.PluggedCards(w.own)
+	wanted := pod.CardsToPlug(w.vmi, w.own)
+	return slices.DeleteFunc(down, func(name string) bool {
+		return slices.Contains(wanted, name) && !slices.ContainsFunc(has, func(c pod.PluggedCard) bool { return c.Name == name })
+	})
 }
 
 // set gives the order. The node answers with the cards that have no link then.

@@ -68,8 +68,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, vmi); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err) // the VM's pod owns its attachment pods
 	}
-	if !concerned(vmi) {
-		return ctrl.Result{}, nil
+	if is, err := r.concerned(ctx, vmi); err != nil || !is {
+		return ctrl.Result{}, err
 	}
 	guest, err := r.Guests.Guest(ctx, vmi)
 	if err != nil || guest.Pod == nil {
@@ -79,7 +79,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	w := &work{Reconciler: r, vmi: vmi, own: guest.Pod, pods: pods}
+	w := &work{Reconciler: r, vmi: vmi, own: guest.Pod}
+	for _, p := range pods {
+		if pod.HeldCard(&p) != "" {
+			w.cards = append(w.cards, p)
+		} else {
+			w.pods = append(w.pods, p)
+		}
+	}
 	if err := w.leave(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -98,6 +105,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	again = sooner(again, later)
+	if later, err = (cards{w}).step(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	again = sooner(again, later)
 	later, err = links{w}.step(ctx)
 	return ctrl.Result{RequeueAfter: sooner(again, later)}, err
 }
@@ -110,9 +121,22 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// concerned reports whether an instance may have hot-plugged volumes, volumes that grow, or links to set.
-func concerned(vmi *kubevirt.VirtualMachineInstance) bool {
-	return setsLinks(vmi) || slices.ContainsFunc(vmi.Spec.Volumes, func(v kubevirt.Volume) bool { return pod.Hotpluggable(&v) }) ||
+// concerned reports whether an instance may have hot-plugged volumes or network cards, volumes that grow, or links
+// to set.
+func (r *Reconciler) concerned(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (bool, error) {
+	if setsLinks(vmi) || hasVolumes(vmi) || hasCards(vmi) {
+		return true, nil
+	}
+	var pods corev1.PodList
+	err := r.Client.List(ctx, &pods, client.InNamespace(vmi.Namespace), client.MatchingFields{indexAttached: vmi.Name})
+	if err != nil {
+		return false, fmt.Errorf("list attachment pods of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
+	}
+	return len(pods.Items) > 0, nil
+}
+
+func hasVolumes(vmi *kubevirt.VirtualMachineInstance) bool {
+	return slices.ContainsFunc(vmi.Spec.Volumes, func(v kubevirt.Volume) bool { return pod.Hotpluggable(&v) }) ||
 		slices.ContainsFunc(vmi.Status.VolumeStatus, func(s kubevirt.VolumeStatus) bool {
 			return s.HotplugVolume != nil || s.PersistentVolumeClaimInfo != nil
 		})
@@ -131,9 +155,10 @@ func attachments(ctx context.Context, from client.Reader, own *corev1.Pod) ([]co
 // work is what there is to do for one instance.
 type work struct {
 	*Reconciler
-	vmi  *kubevirt.VirtualMachineInstance
-	own  *corev1.Pod
-	pods []corev1.Pod
+	vmi *kubevirt.VirtualMachineInstance
+	own *corev1.Pod
+	// pods are the attachment pods with volumes, cards those with networks of cards.
+	pods, cards []corev1.Pod
 }
 
 // all takes the next step for each volume, and returns when to look again; 0 for when an

@@ -46,6 +46,7 @@ type rig struct {
 	// guest releases no disk.
 	disks            map[string]order.Disk
 	orders           []string
+	plugged          map[string]order.Card
 	broken, stubborn bool
 	// dump is the last one of the guest's memory.
 	dump order.Dump
@@ -53,7 +54,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	g := &rig{t: t, disks: map[string]order.Disk{}}
+	g := &rig{t: t, disks: map[string]order.Disk{}, plugged: map[string]order.Card{}}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
 		Types:  []func(*runtime.Scheme) error{corev1.AddToScheme, kubevirt.AddToScheme},
 		Status: []client.Object{new(kubevirt.VirtualMachineInstance)},
@@ -149,6 +150,9 @@ func (g *rig) Control(_ context.Context, p *corev1.Pod, _ int, name string, argu
 	}
 	if name == order.Link {
 		return []byte(arguments[0]), nil
+	}
+	if strings.HasPrefix(name, "card-") {
+		return g.card(name, arguments[0])
 	}
 	if name == order.Grow {
 		var of order.Growth

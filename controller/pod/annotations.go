@@ -25,6 +25,7 @@ var kept = []string{
 	AnnotationFixed,
 	AnnotationOverridden,
 	AnnotationHotplugged,
+	AnnotationCards,
 	AnnotationResume,
 }
 

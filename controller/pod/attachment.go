@@ -70,31 +70,65 @@ func Held(p *corev1.Pod) corev1.Volume {
 	return corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: new(corev1.PersistentVolumeClaimVolumeSource)}}
 }
 
-// held is the volume of an attachment pod.
+// held is what an attachment pod has: a volume, or the network of a card.
 type held struct {
 	volume, claim   string
 	readOnly, block bool
+	card            string
+}
+
+// what describes it for an error.
+func (h held) what() string {
+	if h.card != "" {
+		return "network card " + h.card
+	}
+	return "volume " + h.volume
+}
+
+// name returns the name of the attachment pod.
+func (h held) name(own *corev1.Pod, former []types.UID) string {
+	if h.card != "" {
+		return attachmentName(own, cardPrefix, h.card, former)
+	}
+	return attachmentName(own, attachmentPrefix, h.volume, former)
+}
+
+// mount has a container mount the volume.
+func (h held) mount(c *corev1.Container) {
+	switch {
+	case h.card != "":
+	case h.block:
+		c.VolumeDevices = []corev1.VolumeDevice{{Name: h.volume, DevicePath: path.Join(deviceRoot, h.volume)}}
+	default:
+		c.VolumeMounts = []corev1.VolumeMount{{Name: h.volume, MountPath: path.Join(mountRoot, h.volume), ReadOnly: h.readOnly}}
+	}
+}
+
+// volumes returns the pod's volumes.
+func (h held) volumes() []corev1.Volume {
+	if h.card != "" {
+		return nil
+	}
+	return []corev1.Volume{{Name: h.volume, VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: h.claim, ReadOnly: h.readOnly},
+	}}}
 }
 
 func attachment(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, h held, from Holder, former []types.UID) (*corev1.Pod, error) {
 	if from.Image == "" {
-		return nil, fmt.Errorf("volume %s: the controller does not know its own image; "+
-			"have the cluster's administrator set -attachment-image of nodevirt-controller", h.volume)
+		return nil, fmt.Errorf("%s: the controller does not know its own image; "+
+			"have the cluster's administrator set -attachment-image of nodevirt-controller", h.what())
 	}
 	no, grace := false, int64(attachmentGrace)
 	c := corev1.Container{
 		Name: AttachmentLabelValue, Image: from.Image, Args: from.Args, ImagePullPolicy: corev1.PullIfNotPresent,
 		Resources: attachmentResources(), SecurityContext: RestrictedContainer(),
 	}
-	if h.block {
-		c.VolumeDevices = []corev1.VolumeDevice{{Name: h.volume, DevicePath: path.Join(deviceRoot, h.volume)}}
-	} else {
-		c.VolumeMounts = []corev1.VolumeMount{{Name: h.volume, MountPath: path.Join(mountRoot, h.volume), ReadOnly: h.readOnly}}
-	}
+	h.mount(&c)
 	yes := true
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: AttachmentName(own, h.volume, former...), Namespace: vmi.Namespace,
+			Name: h.name(own, former), Namespace: vmi.Namespace,
 			Labels: map[string]string{kubevirt.AppLabel: AttachmentLabelValue},
 			Annotations: map[string]string{
 				order.Annotation:          string(own.UID),
@@ -105,9 +139,7 @@ func attachment(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, h held, f
 		},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{c},
-			Volumes: []corev1.Volume{{Name: h.volume, VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: h.claim, ReadOnly: h.readOnly},
-			}}},
+			Volumes:    h.volumes(),
 			// The scheduler binds the PVC to a volume that the node reaches.
 			Affinity:                      OnNode(own.Spec.NodeName),
 			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
@@ -122,11 +154,15 @@ func attachment(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, h held, f
 
 // AttachmentName returns the name of an attachment pod; see [Attachment].
 func AttachmentName(own *corev1.Pod, volume string, former ...types.UID) string {
-	of := []string{string(own.UID), volume}
+	return attachmentName(own, attachmentPrefix, volume, former)
+}
+
+func attachmentName(own *corev1.Pod, prefix, held string, former []types.UID) string {
+	of := []string{string(own.UID), held}
 	for _, uid := range former {
 		of = append(of, string(uid))
 	}
-	return UniqueName(attachmentPrefix+volume, maxLabel, strings.Join(of, "/"))
+	return UniqueName(prefix+held, maxLabel, strings.Join(of, "/"))
 }
 
 // AttachedTo returns the instance that an attachment pod is for, by its name, and the pod

@@ -132,9 +132,14 @@ func AfterStart(s *kubevirt.VirtualMachineInstanceSpec) []string {
 	})
 }
 
-// AtStart returns an instance without the volumes that its VM gets once it runs.
+// AtStart returns an instance without the volumes that its VM gets once it runs, and without absent network cards.
 func AtStart(vmi *kubevirt.VirtualMachineInstance) *kubevirt.VirtualMachineInstance {
-	return without(vmi, AfterStart(&vmi.Spec))
+	vmi = without(vmi, AfterStart(&vmi.Spec))
+	if absent := AbsentCards(&vmi.Spec); len(absent) > 0 {
+		vmi = vmi.DeepCopy()
+		RemoveCards(&vmi.Spec, absent...)
+	}
+	return vmi
 }
 
 // Plugged returns the volumes that an instance's VM has not started with: the hotpluggable
@@ -156,7 +161,7 @@ func AsStarted(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod) *kubevirt.
 }
 
 // AsMoved returns an instance whose next pod has just the volumes with which its VM has started in a
-// pod: the others move with the guest.
+// pod: the others move with the guest. The next pod has the networks of all cards that the VM has.
 func AsMoved(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod) *kubevirt.VirtualMachineInstance {
 	vmi = AsStarted(vmi, own).DeepCopy()
 	for i := range vmi.Spec.Volumes {
@@ -168,6 +173,10 @@ func AsMoved(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod) *kubevirt.Vi
 			v.DataVolume.Hotpluggable = false
 		}
 	}
+	has := PluggedCards(own)
+	RemoveCards(&vmi.Spec, slices.DeleteFunc(CardsToPlug(vmi, own), func(name string) bool {
+		return slices.ContainsFunc(has, func(c PluggedCard) bool { return c.Name == name })
+	})...)
 	return vmi
 }
 

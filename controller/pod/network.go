@@ -37,6 +37,7 @@ const argumentNetwork = "logicNetworkName"
 // those with network binding plug-ins. The definitions of the plug-ins follow.
 func addNetworks(annotations map[string]string, vmi *kubevirt.VirtualMachineInstance, registered map[string]kubevirt.InterfaceBindingPlugin) error {
 	var all, plugins []network
+	var names []string
 	s := &vmi.Spec
 	for i, n := range s.Networks {
 		if vmspec.IsDefault(n) {
@@ -59,7 +60,10 @@ func addNetworks(annotations map[string]string, vmi *kubevirt.VirtualMachineInst
 		if card.SRIOV != nil || card.Binding != nil {
 			one.MAC = strings.ReplaceAll(card.MacAddress, "-", ":")
 		}
-		all = append(all, one)
+		all, names = append(all, one), append(names, n.Name)
+	}
+	if _, given := annotations[AnnotationNetworks]; given || len(names) > 0 {
+		annotations[AnnotationStartCards] = strings.Join(names, ",")
 	}
 	if all = append(all, plugins...); len(all) == 0 {
 		return nil

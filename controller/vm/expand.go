@@ -66,11 +66,11 @@ func (e *expander) keepInstance(
 	if vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil || vmi.Annotations[pod.AnnotationTemplate] == "" || changed(vm, vmi) {
 		return nil
 	}
-	whole, err := digest(expanded)
+	whole, err := digest(expanded, vmi)
 	if err != nil {
 		return err
 	}
-	fixed, err := fixedDigest(expanded, expanded.Spec.Template)
+	fixed, err := fixedDigest(expanded, expanded.Spec.Template, vmi)
 	if err != nil {
 		return err
 	}

@@ -12,9 +12,11 @@ import (
 )
 
 // fixedDigest identifies what of a VirtualMachine a running instance cannot take over. T is the
-// template with what the types add: another type of the same VM may differ in the size alone.
-func fixedDigest(vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec) (string, error) {
-	return digestWithoutSize(vm, t, func(spec *kubevirt.VirtualMachineInstanceSpec) {
+// template with what the types add: another type of the same VM may differ in the size alone. Vmi is as of [digest].
+func fixedDigest(
+	vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec, vmi *kubevirt.VirtualMachineInstance,
+) (string, error) {
+	return digestWithoutSize(vm, t, vmi, func(spec *kubevirt.VirtualMachineInstanceSpec) {
 		spec.NodeSelector, spec.Affinity, spec.Tolerations = nil, nil, nil
 		for i := range spec.Domain.Devices.Interfaces {
 			spec.Domain.Devices.Interfaces[i].State = ""
@@ -30,9 +32,10 @@ func fixedDigest(vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstance
 // fixedDigestOf010 is fixedDigest as version 0.1.0 computes it. Its instances take over the size alone: one that
 // it has started has the placement, the links and the secondary networks that its template had then.
 func fixedDigestOf010(
-	vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec, has *kubevirt.VirtualMachineInstanceSpec,
+	vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec, vmi *kubevirt.VirtualMachineInstance,
 ) (string, error) {
-	return digestWithoutSize(vm, t, func(spec *kubevirt.VirtualMachineInstanceSpec) {
+	has := &vmi.Spec
+	return digestWithoutSize(vm, t, vmi, func(spec *kubevirt.VirtualMachineInstanceSpec) {
 		spec.NodeSelector, spec.Affinity, spec.Tolerations = has.NodeSelector, has.Affinity, has.Tolerations
 		cards := spec.Domain.Devices.Interfaces
 		for i := range cards {
@@ -58,19 +61,21 @@ func sameFixed(
 	vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec, vmi *kubevirt.VirtualMachineInstance,
 ) bool {
 	made := vmi.Annotations[pod.AnnotationFixed]
-	if now, err := fixedDigest(vm, t); err != nil || now == made {
+	if now, err := fixedDigest(vm, t, vmi); err != nil || now == made {
 		return err == nil
 	}
-	older, err := fixedDigestOf010(vm, t, &vmi.Spec)
+	older, err := fixedDigestOf010(vm, t, vmi)
 	return err == nil && older == made
 }
 
 // digestWithoutSize identifies a VirtualMachine without its size, after a change of its template's spec. Change may
 // write to the spec's interfaces and networks, and must replace all else.
 func digestWithoutSize(
-	vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec, change func(*kubevirt.VirtualMachineInstanceSpec),
+	vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec, vmi *kubevirt.VirtualMachineInstance,
+	change func(*kubevirt.VirtualMachineInstanceSpec),
 ) (string, error) {
 	sizeless, template := *vm, *t
+	template.Spec = withoutCards(template.Spec, vmi) // before the states of links go
 	sizeless.Spec.Template, sizeless.Spec.Instancetype, sizeless.Spec.Preference = &template, nil, nil
 	d := &template.Spec.Domain
 	d.Devices.Interfaces = slices.Clone(d.Devices.Interfaces)
@@ -88,5 +93,5 @@ func digestWithoutSize(
 		d.Resources.Requests = maps.Clone(d.Resources.Requests)
 		d.Resources.Requests[corev1.ResourceMemory] = resource.Quantity{}
 	}
-	return digest(&sizeless)
+	return digest(&sizeless, vmi)
 }

@@ -35,7 +35,7 @@ func (r *Reconciler) raiseGeneration(ctx context.Context, vm *kubevirt.VirtualMa
 	if was == 0 || was >= vm.Generation || vm.Spec.Template == nil {
 		return nil
 	}
-	if now, err := digest(vm); err != nil || now != vmi.Annotations[pod.AnnotationTemplate] {
+	if now, err := digest(vm, vmi); err != nil || now != vmi.Annotations[pod.AnnotationTemplate] {
 		return err
 	}
 	before := vmi.DeepCopy()

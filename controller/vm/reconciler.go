@@ -53,6 +53,7 @@ type Reconciler struct {
 	now         func() time.Time
 	expander    *expander
 	dumps       *dumps
+	cards       *cards
 	suspends    *suspends
 	volumes     interface {
 		statuses(ctx context.Context, vm *kubevirt.VirtualMachine) (all []kubevirt.VolumeSnapshotStatus, classless bool, err error)
@@ -65,6 +66,7 @@ func NewReconciler(o Options) *Reconciler {
 		client: o.Client, live: o.Live, revisions: o.Revisions, dataVolumes: o.DataVolumes, config: o.Config, events: o.Events, now: o.Now,
 		expander: &expander{client: o.Client, live: o.Live, revisions: o.Revisions},
 		dumps:    &dumps{client: o.Client, live: o.Live},
+		cards:    &cards{client: o.Client},
 		suspends: &suspends{client: o.Client, live: o.Live, saves: o.Memory, events: o.Events},
 		volumes:  &snapshottables{client: o.Client, live: o.Live, snapshots: o.Snapshots, now: o.Now},
 	}
@@ -135,6 +137,11 @@ func (r *Reconciler) run(
 	o.failure = errors.Join(r.keepTypes(ctx, vm, vmi, c.ReferencePolicy()), r.createDataVolumes(ctx, vm))
 	if err := r.plug(ctx, vm, vmi); apierrors.IsConflict(err) {
 		return ctrl.Result{}, err // the cache was behind
+	} else if err != nil {
+		o.failure = errors.Join(o.failure, err)
+	}
+	if err := r.cards.follow(ctx, vm, vmi, c.Staged()); apierrors.IsConflict(err) {
+		return ctrl.Result{}, err
 	} else if err != nil {
 		o.failure = errors.Join(o.failure, err)
 	}

@@ -34,7 +34,8 @@ func grown(
 	wants, spec := t.Spec.Domain, vmi.Spec.DeepCopy()
 	placed := t.Spec.DeepCopy()
 	spec.NodeSelector, spec.Affinity, spec.Tolerations = placed.NodeSelector, placed.Affinity, placed.Tolerations
-	for _, n := range t.Spec.Networks {
+	start := withoutCards(t.Spec, vmi)
+	for _, n := range start.Networks {
 		i := slices.IndexFunc(spec.Networks, func(has kubevirt.Network) bool { return has.Name == n.Name })
 		if i < 0 || !pod.Replaceable(spec, n) || spec.Networks[i].Multus.NetworkName == n.Multus.NetworkName {
 			continue
@@ -44,7 +45,10 @@ func grown(
 		}
 		spec.Networks[i].Multus.NetworkName = n.Multus.NetworkName
 	}
-	for _, card := range wants.Devices.Interfaces {
+	for _, card := range start.Domain.Devices.Interfaces {
+		if card.State == kubevirt.InterfaceStateAbsent { // the VM keeps it until it ends
+			return nil, false
+		}
 		for i := range spec.Domain.Devices.Interfaces {
 			if has := &spec.Domain.Devices.Interfaces[i]; has.Name == card.Name {
 				has.State = card.State
@@ -99,7 +103,7 @@ func (r *Reconciler) resize(
 	if vmi == nil || vm.Spec.Template == nil || vmi.DeletionTimestamp != nil || vmi.Status.Phase != kubevirt.Running {
 		return nil
 	}
-	now, err := digest(vm)
+	now, err := digest(vm, vmi)
 	if err != nil {
 		return err
 	}
@@ -110,7 +114,7 @@ func (r *Reconciler) resize(
 	if !live {
 		return nil
 	}
-	fixed, err := fixedDigest(vm, cmp.Or(t, vm.Spec.Template))
+	fixed, err := fixedDigest(vm, cmp.Or(t, vm.Spec.Template), vmi)
 	if err != nil {
 		return err
 	}

@@ -144,7 +144,7 @@ func conditions(vm *kubevirt.VirtualMachine, o outcome, now time.Time) []cond {
 	if c := crashLoop(vm, o); c != nil {
 		wanted = append(wanted, *c)
 	}
-	if o.vmi != nil && !o.vmi.IsFinal() && (outdated(vm, o.template, o.vmi) || o.staged && changed(vm, o.vmi)) {
+	if o.vmi != nil && !o.vmi.IsFinal() && (outdated(vm, o.template, o.vmi) || o.staged && changed(vm, o.vmi) || cardsOutdated(vm, o.vmi, o.staged)) {
 		wanted = append(wanted, cond{
 			Type: kubevirt.VirtualMachineRestartRequired, Status: corev1.ConditionTrue,
 			Reason: "RestartRequired", Message: "the template has changed since the start; restart the VM to apply it",
@@ -170,6 +170,9 @@ func failureReason(failure error) string {
 	}
 	if _, is := errors.AsType[hotplugError](failure); is {
 		return reasonHotplug
+	}
+	if _, is := errors.AsType[cardsError](failure); is {
+		return reasonCards
 	}
 	if _, is := errors.AsType[suspendError](failure); is {
 		return reasonSuspend

@@ -20,11 +20,11 @@ import (
 func instance(
 	vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec,
 ) (*kubevirt.VirtualMachineInstance, error) {
-	whole, err := digest(vm)
+	whole, err := digest(vm, nil)
 	if err != nil {
 		return nil, err
 	}
-	fixed, err := fixedDigest(vm, t)
+	fixed, err := fixedDigest(vm, t, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func instance(
 			Finalizers:      []string{kubevirt.VirtualMachineInstanceFinalizer},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)},
 		},
-		Spec: without(&t.Spec, pod.Dumps(&t.Spec)),
+		Spec: withoutCards(without(&t.Spec, pod.Dumps(&t.Spec)), nil),
 	}
 	maps.Copy(vmi.Labels, t.ObjectMeta.Labels)
 	if vmi.Annotations == nil {
@@ -51,6 +51,9 @@ func instance(
 	}
 	instancetype.SetAnnotations(vmi.Annotations, vm)
 	setHotplugged(&vmi.ObjectMeta, pod.Hotplugged(&vmi.Spec))
+	if err := noteCards(&vmi.ObjectMeta, pod.Cards{Start: startCards(&vmi.Spec)}); err != nil {
+		return nil, err
+	}
 	if startsPaused(vm) {
 		paused := kubevirt.StartStrategyPaused
 		vmi.Spec.StartStrategy = &paused
@@ -65,11 +68,13 @@ func instance(
 }
 
 // digest identifies the template's spec and the types that an instance was created
-// from. Labels and annotations do not change the VM.
-func digest(vm *kubevirt.VirtualMachine) (string, error) {
+// from. Labels and annotations do not change the VM. Vmi is the instance that the template is compared with; nil is
+// a new one.
+func digest(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) (string, error) {
 	template := &vm.Spec.Template.Spec
 	spec := without(template, append(pod.Hotplugged(template), pod.Dumps(template)...)) // others change while it runs
-	dropUUID(vm, &spec)                                                                 // which an instance has in any case
+	spec = withoutCards(spec, vmi)
+	dropUUID(vm, &spec) // which an instance has in any case
 	text, err := json.Marshal(&spec)
 	if err == nil && (vm.Spec.Instancetype != nil || vm.Spec.Preference != nil) {
 		var types []byte
@@ -100,7 +105,7 @@ func changed(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) 
 	if vm.Spec.Template == nil || made == "" {
 		return false // an adopted one
 	}
-	now, err := digest(vm)
+	now, err := digest(vm, vmi)
 	return err == nil && now != made
 }
 

@@ -95,7 +95,7 @@ func TestStoreNoUUID(t *testing.T) {
 		g.reconcile()
 		g.phase(kubevirt.Running)
 		fakecluster.Change(t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) { vm.Spec.Template.Spec.Domain.Firmware = new(kubevirt.Firmware) })
-		whole, err := digest(g.vm())
+		whole, err := digest(g.vm(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

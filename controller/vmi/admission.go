@@ -39,13 +39,15 @@ func check(r *admission.Review) field.ErrorList {
 }
 
 // checkUpdate refuses changes of an instance's spec, since its pod and its guest
-// exist already, except for the volumes that a VM which runs can get and lose, for more vCPUs
+// exist already, except for the volumes and network cards that a VM which runs can get and lose, for more vCPUs
 // and memory up to its maximums, for the links of its network cards, for its secondary networks and its placement,
 // by which migrations go, and for less time to shut down. The spec of a VirtualMachine may change: the next instance has it.
 func checkUpdate(r *admission.Review) field.ErrorList {
 	old, now, problems := withoutPlugged(r)
+	old, now, p := withoutNewCards(r, old, now)
+	problems = append(problems, p...)
 	old, now = withoutPlacement(old), withoutPlacement(now)
-	may := changing(r.Old["spec"], r.Object["spec"])
+	may := changing(old, now)
 	for _, at := range differences(field.NewPath("spec"), old, now) {
 		if slices.Contains(may, at.String()) {
 			continue

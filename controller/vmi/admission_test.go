@@ -87,6 +87,45 @@ func TestCheckLinks(t *testing.T) {
 	}
 }
 
+// TestCheckCards: a running instance may get network cards at the end that running VMs can get, and lose absent ones.
+func TestCheckCards(t *testing.T) {
+	const before = `{"domain": {"devices": {"interfaces": [{"name": "default"}, {"name": "gone", "state": "absent"}, {"name": "lan", "bridge": {}}]}},
+		"networks": [{"name": "default", "pod": {}}, {"name": "gone", "multus": {"networkName": "a"}}, {"name": "lan", "multus": {"networkName": "one"}}]}`
+	add := func(card, network string) *strings.Replacer {
+		return strings.NewReplacer(`{"name": "lan", "bridge": {}}`, `{"name": "lan", "bridge": {}}, {"name": "new", `+card+`}`,
+			`{"networkName": "one"}}`, `{"networkName": "one"}}, {"name": "new", `+network+`}`)
+	}
+	const multus = `"multus": {"networkName": "one"}`
+	lose := strings.NewReplacer(`, {"name": "gone", "state": "absent"}`, "", `, {"name": "gone", "multus": {"networkName": "a"}}`, "")
+	for name, tt := range map[string]struct {
+		change  *strings.Replacer
+		waiting bool
+		want    string
+	}{
+		"a card":               {change: add(`"bridge": {}, "state": "down"`, multus)},
+		"before it runs":       {change: add(`"bridge": {}`, multus), waiting: true, want: "spec.domain.devices.interfaces, spec.networks"},
+		"an absent one":        {change: lose},
+		"one that is there":    {change: strings.NewReplacer(`, {"name": "lan", "bridge": {}}`, "", `, {"name": "lan", "multus": {"networkName": "one"}}`, ""), want: "spec.domain.devices.interfaces, spec.networks"},
+		"to be absent":         {change: strings.NewReplacer(`{"name": "lan", "bridge": {}}`, `{"name": "lan", "bridge": {}, "state": "absent"}`)},
+		"on the pod's network": {change: add(`"bridge": {}`, `"pod": {}`), want: "spec.domain.devices.interfaces[3]"},
+		"of the node":          {change: add(`"sriov": {}`, multus), want: "spec.domain.devices.interfaces[3]"},
+		"without a network":    {change: strings.NewReplacer(`{"name": "lan", "bridge": {}}`, `{"name": "lan", "bridge": {}}, {"name": "new"}`), want: "spec.domain.devices.interfaces[3]"},
+		"and another model":    {change: strings.NewReplacer(`{"name": "lan", "bridge": {}}`, `{"name": "lan", "bridge": {}, "model": "e1000e"}, {"name": "new"}`, `{"networkName": "one"}}`, `{"networkName": "one"}}, {"name": "new", `+multus+`}`), want: "spec.domain.devices.interfaces[2].model"},
+	} {
+		r := review(t, tt.change.Replace(before), before)
+		if !tt.waiting {
+			r.Old["status"] = map[string]any{"phase": "Running"}
+		}
+		var paths []string
+		for _, p := range checkUpdate(r) {
+			paths = append(paths, p.Field)
+		}
+		if got := strings.Join(paths, ", "); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
 // TestCheckNetworks: a running instance may name another network for a card that is no device of the node.
 func TestCheckNetworks(t *testing.T) {
 	const before = `{"domain": {"devices": {"interfaces": [{"name": "default"}, {"name": "lan", "bridge": {}}, {"name": "vf", "sriov": {}}]}},

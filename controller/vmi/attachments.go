@@ -6,6 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // AnnotationNetworkStatus is where Multus reports the interfaces that it created.
@@ -38,4 +41,21 @@ func attachments(p *corev1.Pod) map[int]kubevirt.VirtualMachineInstanceNetworkIn
 		}
 	}
 	return all
+}
+
+// pluggedCard returns a network card that the VM of a pod has got since it runs; false if the node has not confirmed it.
+func pluggedCard(p *corev1.Pod, name string) (kubevirt.VirtualMachineInstanceNetworkInterface, bool) {
+	for _, c := range pod.PluggedCards(p) {
+		if c.Name != name {
+			continue
+		}
+		one := kubevirt.VirtualMachineInstanceNetworkInterface{
+			PodInterfaceName: vmspec.PluginInterface(name), MAC: c.MAC, IPs: c.IPs, InfoSource: "domain, multus-status",
+		}
+		if len(c.IPs) > 0 {
+			one.IP = c.IPs[0]
+		}
+		return one, true
+	}
+	return kubevirt.VirtualMachineInstanceNetworkInterface{}, false
 }

@@ -67,16 +67,18 @@ func addGuests(cards []kubevirt.VirtualMachineInstanceNetworkInterface, v view) 
 		return
 	}
 	left := slices.Clone(g.Interfaces)
+	var unknown []int
 	for i := range cards {
 		at := slices.IndexFunc(left, func(seen condition.Interface) bool { return sameCard(cards[i], seen) })
-		if at < 0 && len(cards) == 1 && len(left) == 1 {
-			at = 0
-		}
 		if at < 0 {
+			unknown = append(unknown, i)
 			continue
 		}
 		addGuest(&cards[i], left[at])
 		left = slices.Delete(left, at, at+1)
+	}
+	if len(unknown) == 1 && len(left) == 1 && cards[unknown[0]].MAC == "" {
+		addGuest(&cards[unknown[0]], left[0])
 	}
 }
 
@@ -92,7 +94,12 @@ const maxDevice = 64
 
 func addGuest(card *kubevirt.VirtualMachineInstanceNetworkInterface, seen condition.Interface) {
 	card.InterfaceName = seen.Name[:min(len(seen.Name), maxDevice)]
-	card.InfoSource += ", guest-agent"
+	const multus = ", multus-status" // KubeVirt names it last
+	if before, is := strings.CutSuffix(card.InfoSource, multus); is {
+		card.InfoSource = before + ", guest-agent" + multus
+	} else {
+		card.InfoSource += ", guest-agent"
+	}
 	if mac, err := net.ParseMAC(seen.MAC); err == nil && card.MAC == "" {
 		card.MAC = mac.String()
 	}

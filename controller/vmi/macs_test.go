@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/pod"
+
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -25,7 +27,8 @@ func TestWithMACs(t *testing.T) {
 	p := new(corev1.Pod)
 	for _, mac := range []string{"02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03"} {
 		if p.Annotations == nil {
-			p.Annotations = map[string]string{}
+			p.Annotations = map[string]string{pod.AnnotationNetworks: "[]"} // of an older version
+
 		}
 		p.Annotations[AnnotationNetworkStatus] = `[{"interface": "net1", "mac": "` + mac + `"}]`
 		vmi.Status.Interfaces = interfaces(vmi, p)

@@ -128,7 +128,14 @@ func interfaces(vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) []kubevirt.
 	var all []kubevirt.VirtualMachineInstanceNetworkInterface
 	for _, n := range vmi.Spec.Networks {
 		one := own
-		if !vmspec.IsPods(n) {
+		switch {
+		case vmspec.IsPods(n):
+		case pod.PluggableCard(&vmi.Spec, n.Name) && !pod.StartedWithCard(p, n.Name):
+			var has bool
+			if one, has = pluggedCard(p, n.Name); !has {
+				continue
+			}
+		default:
 			secondary++
 			one = attached[secondary]
 		}

@@ -12,7 +12,9 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // TestReady: what the condition Ready says, and why.
@@ -178,16 +180,21 @@ func TestInterfaces(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{AnnotationNetworkStatus: `[
 		{"interface": "eth0", "ips": ["10.0.0.1"]},
 		{"interface": "net2", "mac": "02:00:00:00:00:02"},
-		{"interface": "net1", "mac": "02:00:00:00:00:01", "ips": ["192.0.2.1", "192.0.2.2"]}]`}}}
+		{"interface": "net1", "mac": "02:00:00:00:00:01", "ips": ["192.0.2.1", "192.0.2.2"]}]`,
+		pod.AnnotationStartCards:   "storage,backup",
+		pod.AnnotationPluggedCards: `[{"name": "late", "container": "c", "mac": "02:00:00:00:00:03", "ips": ["192.0.2.3"]}]`,
+	}}}
 	p.Status.PodIP, p.Status.PodIPs = "10.0.0.1", []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}
 	vmi := new(kubevirt.VirtualMachineInstance)
 	multus := kubevirt.NetworkSource{Multus: &kubevirt.MultusNetwork{NetworkName: "x"}}
 	vmi.Spec.Networks = []kubevirt.Network{
 		{Name: "storage", NetworkSource: multus},
 		{Name: "default", NetworkSource: kubevirt.NetworkSource{Pod: new(kubevirt.PodNetwork)}},
+		{Name: "late", NetworkSource: multus},
 		{Name: "backup", NetworkSource: multus},
+		{Name: "later", NetworkSource: multus}, // the node has not attached it yet
 	}
-	vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "backup", MacAddress: "02:00:00:00:00:09"}}
+	vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "backup", MacAddress: "02:00:00:00:00:09"}, {Name: "late"}, {Name: "later"}}
 	var got []string
 	for _, card := range interfaces(vmi, p) {
 		got = append(got, strings.Join([]string{card.Name, card.PodInterfaceName, card.MAC, strings.Join(card.IPs, " ")}, " "))
@@ -195,6 +202,7 @@ func TestInterfaces(t *testing.T) {
 	want := []string{
 		"storage net1 02:00:00:00:00:01 192.0.2.1 192.0.2.2",
 		"default eth0  10.0.0.1 fd00::1",
+		"late " + vmspec.PluginInterface("late") + " 02:00:00:00:00:03 192.0.2.3",
 		"backup net2 02:00:00:00:00:09 ",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -228,6 +236,17 @@ func TestGuestsAddresses(t *testing.T) {
 	}
 	if c := cards[2]; c.InterfaceName != "" {
 		t.Errorf("unknown: %+v", c)
+	}
+	cards = []kubevirt.VirtualMachineInstanceNetworkInterface{ // of a masqueraded guest, which has got another card
+		{Name: "default", IP: "10.0.0.1", IPs: []string{"10.0.0.1"}, InfoSource: "domain"},
+		{Name: "late", MAC: "02:00:00:00:00:02", InfoSource: "domain, multus-status"},
+	}
+	addGuests(cards, v)
+	if c := cards[0]; c.InterfaceName != "ens1" || c.MAC != "02:00:00:00:00:01" || c.InfoSource != "domain, guest-agent" {
+		t.Errorf("default: %+v", c)
+	}
+	if c := cards[1]; c.InterfaceName != "ens2" || c.InfoSource != "domain, guest-agent, multus-status" {
+		t.Errorf("late: %+v", c)
 	}
 }
 

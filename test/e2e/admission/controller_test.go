@@ -132,6 +132,10 @@ func TestControllersAccount(t *testing.T) {
 	assert.NilError(t, alice.Get(t.Context(), client.ObjectKeyFromObject(ordinary), new(corev1.Pod)))
 	assert.NilError(t, us.Create(t.Context(), attachment))
 	assert.NilError(t, us.Delete(t.Context(), attachment, client.GracePeriodSeconds(0)))
+	card := attachment.DeepCopy()
+	card.ObjectMeta, card.Spec.Volumes = metav1.ObjectMeta{Name: "hp-card-x", Namespace: "default", Annotations: attachment.Annotations}, nil
+	assert.NilError(t, us.Create(t.Context(), card))
+	assert.NilError(t, us.Delete(t.Context(), card, client.GracePeriodSeconds(0)))
 	exporter.Spec.InitContainers = exporter.DeepCopy().Spec.Containers
 	exporter.Spec.InitContainers[0].Name = "push"
 	exporter.Spec.Volumes = append(exporter.Spec.Volumes, corev1.Volume{
