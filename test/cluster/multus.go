@@ -10,7 +10,7 @@ import (
 //go:embed manifests/multus.yaml
 var MultusManifest string
 
-// Multus, as [Options].CNI, has the real Multus make the pods' networks: eth0 as before, and what a pod's annotation
+// Multus has the real Multus, as [Options].CNI, make the pods' networks: eth0 as before, and what a pod's annotation
 // names, which it reads from the API server. They need MultusManifest.
 func Multus(list map[string]any, kubeconfig string) {
 	eth0 := maps.Clone(list)
