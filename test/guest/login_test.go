@@ -81,4 +81,7 @@ func TestTinyWithLogin(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "the guest agent refuses guest-ssh-add-authorized-keys")
 	})
 	assert.NilError(t, a.Actions.SetPassword(t.Context(), "fedora", "other"))
+	m.execute("system_powerdown", nil, nil)
+	m.waitFor("^nodevirt guest: poweroff$", time.Minute)
+	m.waitEnd()
 }
