@@ -56,24 +56,33 @@ func TestAnInstanceWithoutADisk(t *testing.T) {
 	}
 }
 
-// TestAnInstanceOfAKernel boots from an image that has a kernel and no disk.
-func TestAnInstanceOfAKernel(t *testing.T) {
-	t.Parallel()
+// kernelImage is an image that has a kernel and no disk.
+func kernelImage(t *testing.T) v1.Image {
+	t.Helper()
 	k, err := guest.TinyKernel(t.Context(), suite.Control().GuestOptions())
 	assert.NilError(t, err)
 	img, err := images.FromFiles(v1.Config{}, images.Layer{Files: []images.File{
 		{Name: "boot/"}, {Name: "boot/vmlinuz", From: k.Image}, {Name: "boot/initrd", From: k.Initrd},
 	}})
 	assert.NilError(t, err)
-	ref, err := suite.Push(t.Context(), "only-kernel:1", img)
+	return img
+}
+
+// ofKernel is an instance of a kernel alone, in the image that a container of kernelBoot names.
+func ofKernel(name string, container object) object {
+	container["kernelPath"], container["initrdPath"] = "/boot/vmlinuz", "/boot/initrd"
+	return withoutVolumes(name, object{
+		"devices":  object{},
+		"firmware": object{"kernelBoot": object{"kernelArgs": guest.Cmdline, "container": container}},
+	})
+}
+
+// TestAnInstanceOfAKernel boots from an image that has a kernel and no disk.
+func TestAnInstanceOfAKernel(t *testing.T) {
+	t.Parallel()
+	ref, err := suite.Push(t.Context(), "only-kernel:1", kernelImage(t))
 	assert.NilError(t, err)
-	name := made(t, withoutVolumes("only-kernel", object{
-		"devices": object{},
-		"firmware": object{"kernelBoot": object{
-			"kernelArgs": guest.Cmdline,
-			"container":  object{"image": ref, "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd"},
-		}},
-	}))
+	name := made(t, ofKernel("only-kernel", object{"image": ref}))
 	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
 	assert.NilError(t, says(t.Context(), name, "nodevirt guest: up"))
 	if got := imageOf(t, name); got != ref {

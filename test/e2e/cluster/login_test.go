@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -29,12 +30,13 @@ import (
 const (
 	loginHost    = "login.example.com"
 	privateImage = loginHost + "/disks/private:1"
+	kernelsImage = loginHost + "/disks/kernel:1"
 	robot        = "robot"
 	robotsSecret = "only-the-robot-knows"
 )
 
-// loginRegistry serves a registry that asks for a login, to the nodes, by the name [loginHost]. It has one image, of a
-// guest.
+// loginRegistry serves a registry that asks for a login, to the nodes, by the name [loginHost]. It has the image of a
+// guest, and that of a kernel.
 func loginRegistry(t *testing.T) {
 	t.Helper()
 	all, err := registry.Handler(t.TempDir())
@@ -45,8 +47,10 @@ func loginRegistry(t *testing.T) {
 	assert.NilError(t, err)
 	img, err := images.RegistryDisk(disk, images.DiskOptions{})
 	assert.NilError(t, err)
-	_, err = images.Push(t.Context(), strings.Replace(privateImage, loginHost, open.Listener.Addr().String(), 1), img, images.PushOptions{})
-	assert.NilError(t, err)
+	for ref, img := range map[string]v1.Image{privateImage: img, kernelsImage: kernelImage(t)} {
+		_, err = images.Push(t.Context(), strings.Replace(ref, loginHost, open.Listener.Addr().String(), 1), img, images.PushOptions{})
+		assert.NilError(t, err)
+	}
 
 	listener, err := suite.Control().Listen(t.Context(), "tcp", net.JoinHostPort(suite.ControlAddress(), "0"))
 	assert.NilError(t, err)
@@ -95,16 +99,16 @@ func TestARegistryWithALogin(t *testing.T) {
 			spec["nodeSelector"] = object{"kubernetes.io/hostname": "node-1"}
 		}
 	}
-	refused := func(name, secret, words string) {
+	refusedOf := func(name string, vmi object, image, words string) {
 		t.Helper()
-		made(t, machine(strangersVMI(name, private(secret))))
+		made(t, machine(vmi))
 		wait.Success(t, "the reason of "+name, func(ctx context.Context) error {
 			for _, kind := range []string{"vm", "vmi"} {
 				text, err := suite.Kubectl(ctx, "describe", kind, name)
 				if err != nil {
 					return err
 				}
-				for _, want := range []string{"ImagePull", privateImage, words} {
+				for _, want := range []string{"ImagePull", image, words} {
 					if !strings.Contains(text, want) {
 						return fmt.Errorf("no %q in\n%s", want, text)
 					}
@@ -121,6 +125,10 @@ func TestARegistryWithALogin(t *testing.T) {
 		}
 		kubectl(t, "delete", "vm", name)
 	}
+	refused := func(name, secret, words string) {
+		t.Helper()
+		refusedOf(name, strangersVMI(name, private(secret)), privateImage, words)
+	}
 	const unknown = "may require authorization"
 	refused("login-none", "", unknown)
 	refused("login-wrong", wrong, "401 Unauthorized")
@@ -128,6 +136,11 @@ func TestARegistryWithALogin(t *testing.T) {
 
 	addressOf(t, made(t, strangersVMI("login-right", private(right))))
 	refused("login-of-others", "", unknown) // the node has the image now
+
+	const kernel = "login-kernel"
+	refusedOf(kernel, ofKernel(kernel, object{"image": kernelsImage}), kernelsImage, unknown)
+	made(t, ofKernel(kernel, object{"image": kernelsImage, "imagePullSecret": right}))
+	assert.NilError(t, says(t.Context(), kernel, "nodevirt guest: up"))
 
 	pod := vmPod("login-pod", privateImage)
 	pod["spec"].(object)["imagePullSecrets"] = []object{{"name": right}}
