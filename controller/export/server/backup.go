@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	api "kubevirt.io/api/export/v1"
@@ -85,14 +88,15 @@ func (s *Server) ofBackup(volume string, serve func(part, http.ResponseWriter, *
 	return func(w http.ResponseWriter, r *http.Request) error {
 		conn, err := dial(r.Context(), s.config.Backup.Socket)
 		if err != nil {
-			s.log.Error("no backup", "volume", volume, "err", err)
-			w.Header().Set("Retry-After", "5")
-			http.Error(w, "the VM's node does not serve the backup: it is not ready, or has ended", http.StatusServiceUnavailable)
+			s.noBackup(w, volume, err)
 			return nil
 		}
 		defer conn.Close()
 		p := part{changes: s.config.Backup.Changes}
-		if p.disk, err = nbd.Open(conn, volume, contexts...); err != nil {
+		if p.disk, err = nbd.Open(conn, volume, contexts...); ended(err) {
+			s.noBackup(w, volume, err)
+			return nil
+		} else if err != nil {
 			return err
 		}
 		if err := p.ask(r.URL.Query()); err != nil {
@@ -101,6 +105,19 @@ func (s *Server) ofBackup(volume string, serve func(part, http.ResponseWriter, *
 		}
 		return serve(p, w, r)
 	}
+}
+
+// noBackup has a client try again.
+func (s *Server) noBackup(w http.ResponseWriter, volume string, err error) {
+	s.log.Error("no backup", "volume", volume, "err", err)
+	w.Header().Set("Retry-After", "5")
+	http.Error(w, "the VM's node does not serve the backup: it is not ready, or has ended", http.StatusServiceUnavailable)
+}
+
+// ended reports whether an error is the end of a connection, which the node had accepted.
+func ended(err error) bool {
+	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET},
+		func(end error) bool { return errors.Is(err, end) })
 }
 
 // dial connects to the node. A node that sends nothing for [stall] loses the connection.
