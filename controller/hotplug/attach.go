@@ -111,15 +111,20 @@ func (w *work) create(ctx context.Context, v *volume, held bool) (time.Duration,
 	if err := w.write(ctx, v); err != nil {
 		return 0, err
 	}
-	if err := w.deletePods(ctx, v.former); err != nil {
-		return 0, err
+	return 0, w.replacePods(ctx, v.former, p) // the pod's event triggers the next step
+}
+
+// replacePods deletes attachment pods, and creates the one that takes their place.
+func (w *work) replacePods(ctx context.Context, former []corev1.Pod, p *corev1.Pod) error {
+	if err := w.deletePods(ctx, former); err != nil {
+		return err
 	}
 	if err := w.Client.Create(ctx, p); err != nil {
 		w.Events.Eventf(w.vmi, nil, corev1.EventTypeWarning, reasonFailedCreate, "Hotplug", "Error creating attachment pod: %.900s", err.Error())
-		return 0, fmt.Errorf("create attachment pod %s: %w", p.Name, err)
+		return fmt.Errorf("create attachment pod %s: %w", p.Name, err)
 	}
 	w.Events.Eventf(w.vmi, nil, corev1.EventTypeNormal, reasonCreated, "Hotplug", "Created attachment pod %s", p.Name)
-	return 0, nil // the pod's event triggers the next step
+	return nil
 }
 
 // order has the node attach what an attachment pod has mounted.

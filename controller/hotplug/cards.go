@@ -164,15 +164,7 @@ func (w cards) create(ctx context.Context, c *card) (time.Duration, error) {
 		w.Events.Eventf(w.vmi, nil, corev1.EventTypeWarning, reasonFailedCard, "Hotplug", "Interface %s: %.900s", c.name, err.Error())
 		return 0, nil
 	}
-	if err := w.deletePods(ctx, c.former); err != nil {
-		return 0, err
-	}
-	if err := w.Client.Create(ctx, p); err != nil {
-		w.Events.Eventf(w.vmi, nil, corev1.EventTypeWarning, reasonFailedCreate, "Hotplug", "Error creating attachment pod: %.900s", err.Error())
-		return 0, fmt.Errorf("create attachment pod %s: %w", p.Name, err)
-	}
-	w.Events.Eventf(w.vmi, nil, corev1.EventTypeNormal, reasonCreated, "Hotplug", "Created attachment pod %s", p.Name)
-	return 0, nil // the pod's event triggers the next step
+	return 0, w.replacePods(ctx, c.former, p) // the pod's event triggers the next step
 }
 
 // detach takes the next step for a card that the VM should not have. The attachment pod stays until the guest has

@@ -2,7 +2,6 @@ package domain
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -63,15 +62,7 @@ func (h *Hotplug) RequestCard(ctx context.Context, uuid, name string) error {
 			if i.Alias == nil || i.Alias.Name != NICAlias(name) {
 				continue
 			}
-			text, err := i.Marshal()
-			if err != nil {
-				return err
-			}
-			err = dom.DetachDeviceFlags(text, libvirt.DOMAIN_DEVICE_MODIFY_LIVE)
-			if errors.Is(err, libvirt.ERR_DEVICE_MISSING) {
-				return nil // released since
-			}
-			return err
+			return requestRelease(dom, &i)
 		}
 		return nil
 	})

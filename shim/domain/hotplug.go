@@ -127,18 +127,23 @@ func (h *Hotplug) Request(ctx context.Context, uuid, target string) error {
 			if isDrive(d) {
 				return change(dom, d, nil)
 			}
-			text, err := d.Marshal()
-			if err != nil {
-				return err
-			}
-			err = dom.DetachDeviceFlags(text, libvirt.DOMAIN_DEVICE_MODIFY_LIVE)
-			if errors.Is(err, libvirt.ERR_DEVICE_MISSING) {
-				return nil // released since
-			}
-			return err
+			return requestRelease(dom, &d)
 		}
 		return nil
 	})
+}
+
+// requestRelease asks a guest to release a device.
+func requestRelease(dom *libvirt.Domain, device libvirtxml.Document) error {
+	text, err := device.Marshal()
+	if err != nil {
+		return err
+	}
+	err = dom.DetachDeviceFlags(text, libvirt.DOMAIN_DEVICE_MODIFY_LIVE)
+	if errors.Is(err, libvirt.ERR_DEVICE_MISSING) {
+		return nil // released since
+	}
+	return err
 }
 
 // Targets returns the targets of a running domain's disks, but for empty CD-ROM drives.
