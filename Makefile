@@ -241,8 +241,8 @@ next-debian-faults:
 # Not for .ci/run: Ceph's packages take 200 MB.
 test-ceph: packages kubernetes build controller ## Run VMs on RBD images of a small Ceph, whose packages it installs
 	@test/setup/packages ceph
-	go vet -tags $(TAGS),cluster,ceph ./test/ceph ./test/e2e ./test/e2e/cluster
-	$(GOTEST) -tags $(TAGS),ceph -count 1 -p 1 -timeout $(TIMEOUT) ./test/ceph ./test/e2e -run 'TestCluster$$|TestRBD$$' $(FLAGS)
+	go vet -tags $(TAGS),cluster,ceph ./test/ceph ./test/e2e ./test/e2e/migration ./test/e2e/cluster
+	$(GOTEST) -tags $(TAGS),ceph -count 1 -p 1 -timeout $(TIMEOUT) ./test/ceph ./test/e2e ./test/e2e/migration -run 'TestCluster$$|TestRBD$$|TestRBDMoves$$' $(FLAGS)
 	$(GOTEST) -tags $(TAGS),cluster,ceph -count 1 -timeout $(TIMEOUT) ./test/e2e/cluster -run 'TestTheExampleOfRBD$$' $(FLAGS)
 
 # -v prints the table.

@@ -29,18 +29,21 @@ const (
 	OSD     = "ceph-osd"
 )
 
+// loopback is an address of the node that nothing else in it uses.
+const loopback = "127.0.0.9"
+
 const (
-	// address is one of the node's loopback that nothing else in the node uses.
-	address = "127.0.0.9"
-	// Address is where clients reach the monitor.
-	Address = address + ":3300"
+	// Address is where a node's own clients reach the monitor.
+	Address = loopback + port
 	// Network is for the shim's disks.ceph_networks: the monitor and the OSD.
-	Network = address + "/32"
+	Network = loopback + "/32"
 	// Pool is the only pool.
 	Pool = "vms"
 	// User may use all images of the pool.
 	User = "guests"
 )
+
+const port = ":3300"
 
 // size is the OSD's, in bytes. Its file is sparse.
 const size = 2 << 30
@@ -53,15 +56,22 @@ type Cluster struct {
 	// Key is the User's, as "ceph auth print-key" prints it.
 	Key string
 
-	node *node.Node
-	dir  string
+	node    *node.Node
+	dir     string
+	address string
 }
 
 // ForTest starts a cluster in a node, and ends and removes it with the test.
 func ForTest(t testing.TB, n *node.Node) *Cluster {
 	t.Helper()
+	return ForTestAt(t, n, loopback)
+}
+
+// ForTestAt is as ForTest, with daemons at an address of the node that others reach.
+func ForTestAt(t testing.TB, n *node.Node, address string) *Cluster {
+	t.Helper()
 	needs.Parts(t, "Ceph in a development node")
-	c, err := Start(t.Context(), n, t.TempDir())
+	c, err := startAt(t.Context(), n, t.TempDir(), address)
 	if c != nil {
 		t.Cleanup(func() {
 			if t.Failed() {
@@ -81,7 +91,11 @@ func ForTest(t testing.TB, n *node.Node) *Cluster {
 // Start starts a new cluster, whose files are in an existing, empty folder. The caller stops it, also
 // after an error, unless the cluster is nil, and then removes the folder.
 func Start(ctx context.Context, n *node.Node, dir string) (*Cluster, error) {
-	c := &Cluster{node: n, dir: dir}
+	return startAt(ctx, n, dir, loopback)
+}
+
+func startAt(ctx context.Context, n *node.Node, dir, address string) (*Cluster, error) {
+	c := &Cluster{node: n, dir: dir, address: address}
 	if err := c.start(ctx); err != nil {
 		return c, fmt.Errorf("start Ceph: %w", err)
 	}
@@ -99,14 +113,14 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := os.WriteFile(c.config(), []byte(config(c.dir, id)), 0o600); err != nil {
+	if err := os.WriteFile(c.config(), []byte(config(c.dir, id, c.address)), 0o600); err != nil {
 		return err
 	}
 	if err := c.run(ctx, c.keys()...); err != nil {
 		return err
 	}
 	err := c.run(ctx,
-		[]string{"monmaptool", "--create", "--addv", "a", "[v2:" + Address + "]", "--fsid", id, c.path("monmap")},
+		[]string{"monmaptool", "--create", "--addv", "a", "[v2:" + c.address + port + "]", "--fsid", id, c.path("monmap")},
 		[]string{"ceph-mon", "-c", c.config(), "--mkfs", "-i", "a", "--monmap", c.path("monmap"), "--keyring", c.path("keyring")},
 	)
 	if err != nil {
@@ -169,6 +183,9 @@ func (c *Cluster) osd() node.Component {
 		},
 	}
 }
+
+// Address is where clients reach the monitor.
+func (c *Cluster) Address() string { return c.address + port }
 
 // Stop ends the daemons.
 func (c *Cluster) Stop(ctx context.Context) error {

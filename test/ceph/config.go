@@ -4,10 +4,10 @@ import "strconv"
 
 // config is the configuration of the daemons, and of clients beside QEMU, of a cluster in a folder. It has
 // one copy of all data, little memory, and nothing outside the folder.
-func config(dir, id string) string {
+func config(dir, id, address string) string {
 	return `[global]
 fsid = ` + id + `
-mon host = [v2:` + Address + `]
+mon host = [v2:` + address + port + `]
 mon initial members = a
 keyring = ` + dir + `/keyring
 run dir = ` + dir + `

@@ -57,27 +57,45 @@ func serveISCSI(t *testing.T, m *machine, portal string) {
 	}
 }
 
-// TestNetworkDisk moves a guest with a disk over iSCSI, which QEMU opens itself with an account, to another node and
-// back. What it wrote is there, and the node that it has left keeps no secret of it.
+// TestNetworkDisk: a guest keeps a disk over iSCSI, which QEMU opens itself with an account.
 func TestNetworkDisk(t *testing.T) {
-	a, b := newNodesWith(t, node.Options{ShimConfig: func(c map[string]any) { c["disks"] = map[string]any{"network": true} }})
+	a, b := newNodesWith(t, withNetworkDisks())
 	const portal = firstAddress + ":3270"
 	serveISCSI(t, a, portal)
-	disks, err := json.Marshal(map[string]vmspec.NetworkDisk{"data": {
-		PVC: "data", Volume: "pv-data", SecretName: "chap", SecretMount: "data-chap",
-		ISCSI: &vmspec.ISCSIVolume{Portals: []string{portal}, Target: sanTarget, LUN: 2},
-	}})
+	keepsNetworkDisk(t, a, b,
+		vmspec.NetworkDisk{ISCSI: &vmspec.ISCSIVolume{Portals: []string{portal}, Target: sanTarget, LUN: 2}},
+		map[string]string{"node.session.auth.username": sanUser, "node.session.auth.password": sanPassword})
+}
+
+// withNetworkDisks are nodes whose VMs may have network disks, RBD images in some networks.
+func withNetworkDisks(cephNetworks ...string) node.Options {
+	return node.Options{ShimConfig: func(c map[string]any) {
+		disks := map[string]any{"network": true}
+		if cephNetworks != nil {
+			disks["ceph_networks"] = cephNetworks
+		}
+		c["disks"] = disks
+	}}
+}
+
+// keepsNetworkDisk moves a guest with a network disk of 64 MiB, which is blank, to another node and back. What
+// it wrote is there, and the node that it has left keeps no secret of it. The files are those of the disk's
+// Secret.
+func keepsNetworkDisk(t *testing.T, a, b *machine, disk vmspec.NetworkDisk, files map[string]string) {
+	t.Helper()
+	disk.PVC, disk.Volume, disk.SecretName, disk.SecretMount = "data", "pv-data", "login", "data-login"
+	disks, err := json.Marshal(map[string]vmspec.NetworkDisk{"data": disk})
 	assert.NilError(t, err)
-	secret := filepath.Join(t.TempDir(), "volumes", "kubernetes.io~secret", "data-chap") // as a kubelet has it
+	secret := filepath.Join(t.TempDir(), "volumes", "kubernetes.io~secret", disk.SecretMount) // as a kubelet has it
 	assert.NilError(t, os.MkdirAll(filepath.Join(secret, "..1"), 0o700))
 	assert.NilError(t, os.Symlink("..1", filepath.Join(secret, "..data")))
-	for file, text := range map[string]string{"node.session.auth.username": sanUser, "node.session.auth.password": sanPassword} {
+	for file, text := range files {
 		assert.NilError(t, os.WriteFile(filepath.Join(secret, "..1", file), []byte(text), 0o600))
 	}
 	for _, m := range []*machine{a, b} {
 		m.vmi = withNetworkDisk
 		m.annotations = map[string]string{vmspec.AnnotationVMContainer: "guest", vmspec.AnnotationNetworkDisks: string(disks)}
-		m.mounts = []any{map[string]any{"container_path": "/volumes/data-chap", "host_path": secret, "readonly": true}}
+		m.mounts = []any{map[string]any{"container_path": "/volumes/" + disk.SecretMount, "host_path": secret, "readonly": true}}
 	}
 	first := a.pod(t, "first", "")
 	first.start()
