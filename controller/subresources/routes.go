@@ -47,6 +47,8 @@ func (s *Server) table() []route {
 		{"virtualmachines", "memorydump", http.MethodPut, s.dumps.request},
 		{"virtualmachines", "removememorydump", http.MethodPut, s.dumps.remove},
 		{"virtualmachines", "expand-spec", http.MethodGet, s.expander.expand},
+		{"virtualmachines", "objectgraph", http.MethodGet, s.graphs.machine},
+		{"virtualmachineinstances", "objectgraph", http.MethodGet, s.graphs.instance},
 		{"virtualmachineinstances", "console", http.MethodGet, s.streams.console},
 		{"virtualmachineinstances", "vnc", http.MethodGet, s.streams.vnc},
 		{"virtualmachineinstances", "usbredir", http.MethodGet, s.streams.usbredir},

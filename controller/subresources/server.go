@@ -46,6 +46,7 @@ type Server struct {
 	controls   *controls
 	streams    *streams
 	expander   *expander
+	graphs     *graphs
 }
 
 // New returns the API. Its requests wait for the API server only: the API server's priority and
@@ -76,5 +77,6 @@ func New(o Options) (*Server, error) {
 		controls:   &controls{nodes: nodes, found: found},
 		streams:    &streams{authorizer: authorizer, dialer: &dialer{nodes: nodes}, found: found},
 		expander:   &expander{objects: objects, found: found},
+		graphs:     &graphs{objects: objects, found: found},
 	}, nil
 }

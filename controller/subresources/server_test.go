@@ -116,6 +116,17 @@ func newWorld(t *testing.T) *world {
 // ask makes a call for a user, with the certificate of the proxy.
 func (w *world) ask(proxy *tls.Certificate, user, method, path, body string) (code int, message string) {
 	w.Helper()
+	code, text := w.call(proxy, user, method, path, body)
+	var status struct{ Message string }
+	if len(bytes.TrimSpace(text)) > 0 {
+		assert.NilError(w.T, json.Unmarshal(text, &status))
+	}
+	return code, status.Message
+}
+
+// call is ask with all of the reply.
+func (w *world) call(proxy *tls.Certificate, user, method, path, body string) (code int, text []byte) {
+	w.Helper()
 	r, err := http.NewRequestWithContext(w.Context(), method, w.url+path, strings.NewReader(body))
 	assert.NilError(w.T, err)
 	r.Header.Set("X-Remote-User", user)
@@ -123,13 +134,9 @@ func (w *world) ask(proxy *tls.Certificate, user, method, path, body string) (co
 	reply, err := w.http(proxy).Do(r)
 	assert.NilError(w.T, err)
 	defer func() { _ = reply.Body.Close() }()
-	text, err := io.ReadAll(reply.Body)
+	text, err = io.ReadAll(reply.Body)
 	assert.NilError(w.T, err)
-	var status struct{ Message string }
-	if len(bytes.TrimSpace(text)) > 0 {
-		assert.NilError(w.T, json.Unmarshal(text, &status))
-	}
-	return reply.StatusCode, status.Message
+	return reply.StatusCode, text
 }
 
 // may lets a user do one thing with subresources.
@@ -155,12 +162,13 @@ func TestServer(t *testing.T) {
 	w.may("admin", "update", "virtualmachines/start", "virtualmachines/stop", "virtualmachines/restart",
 		"virtualmachineinstances/pause", "virtualmachines/migrate", "expand-vm-spec", "virtualmachines/addvolume",
 		"virtualmachines/removevolume", "virtualmachines/memorydump", "virtualmachines/removememorydump", "virtualmachineinstances/addvolume", "virtualmachineinstances/removevolume")
-	w.may("admin", "get", "virtualmachines/backup", "virtualmachineinstances/console", "virtualmachineinstances/vnc", "virtualmachineinstances/portforward", "virtualmachineinstances/usbredir", "virtualmachineinstances/vsock",
+	w.may("admin", "get", "virtualmachines/backup", "virtualmachines/objectgraph", "virtualmachineinstances/objectgraph", "virtualmachineinstances/console", "virtualmachineinstances/vnc", "virtualmachineinstances/portforward", "virtualmachineinstances/usbredir", "virtualmachineinstances/vsock",
 		"virtualmachines/portforward", "virtualmachines/expand-spec")
 	t.Run("callers", func(t *testing.T) { testCallers(t, w, front) })
 	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, w, front) })
 	t.Run("meanwhile", func(t *testing.T) { testMeanwhile(t, w, front) })
 	t.Run("volumes", func(t *testing.T) { testVolumes(t, w, front) })
+	t.Run("object graphs", func(t *testing.T) { testObjectGraphs(t, w, front) })
 	t.Run("memory dumps", func(t *testing.T) { testMemoryDumps(t, w, front) })
 	t.Run("pods", func(t *testing.T) { testOthersPods(t, w, front) })
 	w.may("forwarder", "get", "virtualmachineinstances/portforward", "virtualmachines/portforward")
@@ -188,7 +196,7 @@ func testCallers(t *testing.T, w *world, front tls.Certificate) {
 		{"another namespace", &front, "starter", "PUT", "../kube-system/virtualmachines/callers/start", 403, ""},
 		{"the right", &front, "starter", "PUT", "virtualmachines/callers/start", 202, ""},
 		{"no such VM", &front, "starter", "PUT", "virtualmachines/nothing/start", 404, `virtualmachines.kubevirt.io "nothing" not found`},
-		{"a subresource without a handler", &front, "admin", "GET", "virtualmachines/callers/backup", 501, "no backups"},
+		{"a subresource without a handler", &front, "admin", "GET", "virtualmachines/callers/backup", 501, "VirtualMachineBackup"},
 		{"a migration without an instance", &front, "admin", "PUT", "virtualmachines/callers/migrate", 404, "not found"},
 		{"a port that is none", &front, "admin", "GET", "virtualmachineinstances/callers/portforward/70000/tcp", 400, "1 to 65535"},
 		{"a protocol that is none", &front, "admin", "GET", "virtualmachineinstances/callers/portforward/7/icmp", 400, "neither tcp nor udp"},
