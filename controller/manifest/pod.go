@@ -22,7 +22,7 @@ func checkPod(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.Er
 	problems = append(problems, checkSpread(at.Child("topologySpreadConstraints"), vmi.TopologySpreadConstraints)...)
 	problems = append(problems, checkDNS(at, vmi)...)
 	problems = append(problems, checkAccount(at, vmi)...)
-	problems = append(problems, checkKernel(at.Child("domain", "firmware", "kernelBoot", "container", "image"), vmi)...)
+	problems = append(problems, checkKernel(at.Child("domain", "firmware", "kernelBoot", "container"), vmi)...)
 	ports := map[string]bool{}
 	for i, card := range vmi.Domain.Devices.Interfaces {
 		for j, p := range card.Ports {
@@ -52,26 +52,16 @@ func checkAccount(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) fiel
 	return nil
 }
 
-// checkKernel wants one image for the kernel and for registry disks: the pod's container has one.
+// checkKernel wants an image for the kernel: the one that it names, or that of the container's registry disk.
 func checkKernel(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.ErrorList {
 	f := vmi.Domain.Firmware
-	if f == nil || f.KernelBoot == nil || f.KernelBoot.Container == nil {
+	if f == nil || f.KernelBoot == nil || f.KernelBoot.Container == nil || f.KernelBoot.Container.Image != "" {
 		return nil
 	}
-	image := f.KernelBoot.Container.Image
-	var images []string
-	for _, v := range vmspec.PodVolumes(vmi.Volumes) {
-		if v.Kind.Registry {
-			images = append(images, v.Source.Image.Reference)
-		}
+	if slices.ContainsFunc(vmspec.PodVolumes(vmi.Volumes), func(v vmspec.PodVolume) bool { return v.Kind.Registry }) {
+		return nil
 	}
-	switch {
-	case image == "" && len(images) == 0:
-		return field.ErrorList{field.Required(at, "name the kernel's image: no volume has one")}
-	case image != "" && len(images) > 0 && !slices.Contains(images, image):
-		return field.ErrorList{fields.Invalid(at, image, "must be the image of a containerDisk of the VM, or left out")}
-	}
-	return nil
+	return field.ErrorList{fields.Refused(at, "must be defined with an image")}
 }
 
 func checkToleration(at *field.Path, t corev1.Toleration) field.ErrorList {

@@ -65,14 +65,6 @@ func boot(s *kubevirt.VirtualMachineInstanceSpec, stub string) (bootImage, error
 	return bootImage{image: stub, policy: corev1.PullIfNotPresent}, nil
 }
 
-// kernelImage returns what the instance says of its kernel's image; nil without one.
-func kernelImage(s *kubevirt.VirtualMachineInstanceSpec) *kubevirt.KernelBootContainer {
-	if f := s.Domain.Firmware; f != nil && f.KernelBoot != nil {
-		return f.KernelBoot.Container
-	}
-	return nil
-}
-
 // mountVolumes gives the pod what each volume of the instance needs, but for the
 // registry disk in the container's image, and the Secret of each access credential. The
 // container mounts it, or has it as a device, at a path by which the node finds it.

@@ -97,6 +97,9 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network Netwo
 		return nil, err
 	}
 	addResume(&spec, o.Surroundings.ResumePVC)
+	if err := addKernel(&spec, &vmi.Spec); err != nil {
+		return nil, err
+	}
 	if err := addHooks(&spec, vmi, gates.HookImage); err != nil {
 		return nil, err
 	}

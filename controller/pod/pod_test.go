@@ -2,6 +2,7 @@ package pod_test
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -249,10 +250,11 @@ func TestImages(t *testing.T) {
 		"no disk":         {without, "registry.example.com/stub:1"},
 		"a kernel's image": {func(vmi *kubevirt.VirtualMachineInstance) {
 			without(vmi)
-			vmi.Spec.Domain.Firmware = &kubevirt.Firmware{KernelBoot: &kubevirt.KernelBoot{Container: &kubevirt.KernelBootContainer{
-				Image: "registry.example.com/kernel:1", KernelPath: "/boot/vmlinuz",
-			}}}
+			vmi.Spec.Domain.Firmware = kernelIn("registry.example.com/kernel:1")
 		}, "registry.example.com/kernel:1"},
+		"a registry disk, and a kernel's image": {func(vmi *kubevirt.VirtualMachineInstance) {
+			vmi.Spec.Domain.Firmware = kernelIn("registry.example.com/kernel:1")
+		}, "registry.example.com/guest:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			vmi := read(t, "least")
@@ -271,6 +273,41 @@ func TestImages(t *testing.T) {
 				t.Errorf("the node is not asked for a VM: %q", got)
 			}
 		})
+	}
+}
+
+// kernelIn boots a kernel of an image.
+func kernelIn(image string) *kubevirt.Firmware {
+	return &kubevirt.Firmware{KernelBoot: &kubevirt.KernelBoot{Container: &kubevirt.KernelBootContainer{
+		Image: image, KernelPath: "/boot/vmlinuz", ImagePullPolicy: corev1.PullAlways,
+	}}}
+}
+
+// TestKernelVolume: the VM's container mounts the kernel's image unless it is its own.
+func TestKernelVolume(t *testing.T) {
+	for image, want := range map[string]bool{"registry.example.com/kernel:1": true, "registry.example.com/guest:1": false} {
+		vmi := read(t, "least")
+		vmi.Spec.Domain.Firmware = kernelIn(image)
+		p, err := pod.New(vmi, nil, nil, pod.Options{RuntimeClass: "vm"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(p.Spec.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == vmspec.KernelPath })
+		if (at >= 0) != want {
+			t.Fatalf("%s: mounts %+v", image, p.Spec.Containers[0].VolumeMounts)
+		}
+		if !want {
+			continue
+		}
+		mount := p.Spec.Containers[0].VolumeMounts[at]
+		v := p.Spec.Volumes[slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == mount.Name })]
+		if v.Image == nil || v.Image.Reference != image || v.Image.PullPolicy != corev1.PullAlways || !mount.ReadOnly {
+			t.Errorf("%s: %+v, %+v", image, mount, v)
+		}
+		vmi.Spec.Volumes[0].Name, vmi.Spec.Domain.Devices.Disks[0].Name = v.Name, v.Name
+		if _, err := pod.New(vmi, nil, nil, pod.Options{RuntimeClass: "vm"}); err == nil || !strings.Contains(err.Error(), "spec.volumes[0].name") {
+			t.Errorf("a volume of its name: %v", err)
+		}
 	}
 }
 

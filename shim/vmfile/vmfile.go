@@ -46,7 +46,7 @@ type file struct {
 // source is where a file comes from. One of its fields, and node beside state, is set if the VM needs
 // the file.
 type source struct {
-	image string            // path in the container's image
+	image string            // path in the image of the kernel
 	node  string            // path of a file of the node's own packages
 	state string            // folder of the VM's persistent state, whose first content is that of node
 	table *vmspec.ACPITable // key of a Secret
@@ -134,7 +134,7 @@ func New(images opener, folder func(id string) string) *Files {
 }
 
 // Create makes the files of a container whose folder and record exist, and whose user
-// is known. Image is the container's own, and nil only for a VM that needs no file of it. Errors that the pod causes are ErrInvalid, or those of imageunpack.
+// is known. Image is that of the VM's kernel, and nil only for a VM that has none. Errors that the pod causes are ErrInvalid, or those of imageunpack.
 func (f *Files) Create(ctx context.Context, r record.Container, image *imageunpack.Disk) error {
 	for _, row := range table() {
 		from := row.source(r)
@@ -178,7 +178,7 @@ func (f *Files) make(ctx context.Context, row file, r record.Container, image *i
 		defer src.Close()
 		return f.write(row, r, src, from.node)
 	case image == nil:
-		return fmt.Errorf("make file %s: the container's image is not held", row.name)
+		return fmt.Errorf("make file %s: the kernel's image is not held", row.name)
 	}
 	src, err := f.images.Open(ctx, *image, from.image)
 	if err != nil {

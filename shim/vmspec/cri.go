@@ -18,7 +18,8 @@ func FromCRI(
 	w, err := readAnnotations(sandbox.GetAnnotations())
 	mounts, mountsErr := readMounts(container)
 	hooks, hooksErr := readHooks(sandbox, container)
-	if err := errors.Join(checkNetwork(sandbox), err, mountsErr, hooksErr, checkPodFields(sandbox, container)); err != nil {
+	kernel, kernelErr := readKernelImage(container)
+	if err := errors.Join(checkNetwork(sandbox), err, mountsErr, hooksErr, kernelErr, checkPodFields(sandbox, container)); err != nil {
 		return Unresolved{}, err
 	}
 	r := request{
@@ -30,6 +31,8 @@ func FromCRI(
 		cpuset:    container.GetLinux().GetResources().GetCpusetCpus(),
 		mounts:    &mounts,
 		network:   w.network,
+
+		kernelImage: kernel,
 	}
 	if r.image == "" {
 		r.image = container.GetImage().GetImage() // crictl: as it was written
@@ -94,6 +97,8 @@ type request struct {
 	cpuset    string    // the node's processors that the container may use; empty for all
 	mounts    *mountsOf // nil where the container is not known yet
 	network   map[string]NetworkDisk
+
+	kernelImage string // that is mounted for the kernel; empty for none
 }
 
 // ownDisk is the name of the image's disk in a pod that describes no VM.

@@ -128,7 +128,7 @@ spec.domain.resources.limits.memory: Invalid value: "0": must be a quantity grea
 			"firmware": {"kernelBoot": {"kernelArgs": "a"}}, "devices": {"disks": [null, {"name": "b"}], "interfaces": [{}]}},
 		"networks": [{}], "volumes": [{}]}`, `spec.domain.cpu.features[0].name: Required value
 spec.domain.cpu.features[2].name: Duplicate value: "aes"
-spec.domain.firmware.kernelBoot.container.kernelPath: Required value: kernelArgs and initrdPath go with a kernel
+spec.domain.firmware.kernelBoot.container: must be defined with at least one of the following: kernelPath, initrdPath
 spec.volumes[0].name: Required value
 spec.volumes[0]: Required value: cloudInitConfigDrive, cloudInitNoCloud, configMap, containerDisk, containerPath, dataVolume, downwardAPI, downwardMetrics, emptyDisk, ephemeral, hostDisk, memoryDump, persistentVolumeClaim, secret, serviceAccount or sysprep
 spec.domain.devices.disks[0].name: Required value
@@ -574,7 +574,7 @@ nodevirt.io/vmi: spec.domain.resources.limits.memory: Invalid value: "1Gi": cont
 			&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1 << 30, CpuQuota: 241_000, CpuPeriod: 1000}, `nodevirt.io/vmi: spec.domain.cpu: not given, and container vm: resources.limits.cpu makes 241 vCPUs; a VM has at most 240`},
 		{"another kernel image", vmi(least(
 			`"firmware": {"kernelBoot": {"container": {"image": "evil", "kernelPath": "/k"}}}`, ``)),
-			&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1 << 30}, `nodevirt.io/vmi: spec.domain.firmware.kernelBoot.container.image: Invalid value: "evil": must be the VM's own image, example.com/guest:1, or left out`},
+			&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1 << 30}, `nodevirt.io/vmi: spec.domain.firmware.kernelBoot.container.image: Invalid value: "evil": must be the container's own image, example.com/guest:1, or be mounted at /var/run/nodevirt-kernel as an image volume`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := pod(tt.annotations)

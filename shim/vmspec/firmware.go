@@ -56,7 +56,7 @@ func readFirmware(
 	if arm && result.UEFI == nil { // it has no BIOS
 		result.UEFI = &UEFI{}
 	}
-	kernel, p := readKernel(at.Child("kernelBoot"), f.KernelBoot, vmi, r)
+	kernel, p := readKernel(at.Child("kernelBoot"), f.KernelBoot, r)
 	result.Kernel = kernel
 	return result, append(problems, p...)
 }
@@ -64,31 +64,6 @@ func readFirmware(
 // kubevirtBoard is KubeVirt's default, by which guests and their tools know where they run.
 func kubevirtBoard() *BoardText {
 	return &BoardText{Manufacturer: "KubeVirt", Product: "None", Family: "KubeVirt"}
-}
-
-func readKernel(at *field.Path, boot *kubevirt.KernelBoot, vmi *kubevirt.VirtualMachineInstanceSpec, r request) (*Kernel, field.ErrorList) {
-	if boot == nil {
-		return nil, nil
-	}
-	c := boot.Container
-	switch {
-	case c == nil || c.KernelPath == "":
-		return nil, field.ErrorList{field.Required(at.Child("container", "kernelPath"),
-			"kernelArgs and initrdPath go with a kernel")}
-	case c.Image != "" && r.image != "" && !isOwnImage(c.Image, vmi, r):
-		return nil, field.ErrorList{invalid(at.Child("container", "image"), c.Image,
-			"must be the VM's own image, %s, or left out", excerpt(r.image))}
-	}
-	return &Kernel{Path: c.KernelPath, Initrd: c.InitrdPath, Args: boot.KernelArgs}, nil
-}
-
-func isOwnImage(image string, vmi *kubevirt.VirtualMachineInstanceSpec, r request) bool {
-	for _, v := range PodVolumes(vmi.Volumes) {
-		if v.Kind.Registry && v.Source.Image.Reference == image {
-			return true
-		}
-	}
-	return image == r.image
 }
 
 // acpiTables reads the ACPI tables that volumes with Secrets hold. As with KubeVirt such

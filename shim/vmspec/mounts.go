@@ -54,7 +54,7 @@ func readMounts(c *runtimeapi.ContainerConfig) (mountsOf, error) {
 	var all mountsOf
 	var errs []error
 	for _, m := range c.GetMounts() {
-		if housekeeping[m.GetContainerPath()] || ofTerminationMessage(c, m) || slices.Contains([]string{HooksPath, StatePath, CheckpointPath}, m.GetContainerPath()) {
+		if housekeeping[m.GetContainerPath()] || ofTerminationMessage(c, m) || slices.Contains([]string{HooksPath, KernelPath, StatePath, CheckpointPath}, m.GetContainerPath()) {
 			continue
 		}
 		volume, err := readMount(m)

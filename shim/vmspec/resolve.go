@@ -92,4 +92,15 @@ func (u Unresolved) ImageDisk() (path string, needed bool) {
 
 // ImageFiles reports whether the VM uses other files of the container's image, such
 // as a kernel.
-func (u Unresolved) ImageFiles() bool { return u.spec.Firmware.Kernel != nil }
+func (u Unresolved) ImageFiles() bool {
+	return u.spec.Firmware.Kernel != nil && u.spec.Firmware.Kernel.Image == ""
+}
+
+// KernelImage returns the image of the VM's kernel, by its id; empty without a kernel, and for one in the container's
+// image.
+func (u Unresolved) KernelImage() string {
+	if u.spec.Firmware.Kernel == nil {
+		return ""
+	}
+	return u.spec.Firmware.Kernel.Image
+}

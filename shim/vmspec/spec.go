@@ -186,14 +186,6 @@ type Chassis struct {
 	SKU          string `json:"sku,omitempty"`
 }
 
-// Kernel is a kernel in the container's image, booted directly. Paths are
-// absolute paths in the image.
-type Kernel struct {
-	Path   string `json:"path,omitempty"`
-	Initrd string `json:"initrd,omitempty"`
-	Args   string `json:"args,omitempty"`
-}
-
 // Binding says how a card is connected to the pod's interface.
 type Binding string
 

@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/deploy/image"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/wait"
@@ -100,4 +101,27 @@ func TestOnlyAKernel(t *testing.T) {
 	c.reboots()
 	c.stop(60)
 	c.wantEnd(c.status(), 0, "Completed")
+}
+
+// TestAKernelOfAnotherImage boots a registry disk by a kernel that another image has.
+func TestAKernelOfAnotherImage(t *testing.T) {
+	t.Parallel()
+	kernel := tinyKernel(t, "kernel-beside-disk:1")
+	reply, err := suite.images.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: kernel}})
+	assert.NilError(t, err)
+	vm := vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": `{
+		"domain": {
+			"firmware": {"kernelBoot": {"kernelArgs": "` + guest.Cmdline + ` e2e.kernel=other", "container": {
+				"image": "` + kernel + `", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd"}}},
+			"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}], "interfaces": [{"name": "default", "bridge": {}}]}
+		},
+		"networks": [{"name": "default", "pod": {}}],
+		"volumes": [{"name": "root", "containerDisk": {"image": "r"}}]
+	}`})).vm(suite.tiny, mounts(vmspec.KernelPath, reply.GetImage().GetId())).start().up()
+	g := vm.guest()
+	if !strings.HasSuffix(g.Cmdline, "e2e.kernel=other") || len(g.Disks) != 1 {
+		t.Errorf("command line %q, disks %+v", g.Cmdline, g.Disks)
+	}
+	vm.reboots()
+	vm.stop(60)
 }

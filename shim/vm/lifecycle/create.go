@@ -188,6 +188,25 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 	return n, nil
 }
 
+// kernelOwner, behind a container's id, holds the image of its kernel while its files are made. No disk's name has a dot.
+const kernelOwner = ".boot.kernel"
+
+// ownFiles makes the VM's files beside its disks. An image that the container mounts for its kernel is held for that
+// long.
+func (c *creator) ownFiles(ctx context.Context, n *draft) (err error) {
+	image := n.own
+	if mounted := n.asked.KernelImage(); mounted != "" {
+		owner := n.rec.ID + kernelOwner
+		held, err := c.images.AcquireImage(ctx, owner, mounted)
+		if err != nil {
+			return fmt.Errorf("hold the kernel's image: %w", err)
+		}
+		defer func() { err = errors.Join(err, c.images.Release(context.WithoutCancel(ctx), owner)) }()
+		image = &held
+	}
+	return c.files.Create(ctx, n.rec, image)
+}
+
 // wantedFirmware returns what a VM with UEFI requires of it, by the features of QEMU's descriptors.
 func wantedFirmware(s vmspec.Spec) uefi.Wanted {
 	w := uefi.Wanted{Architecture: s.Arch(), Machine: s.Machine, Secure: s.Firmware.UEFI.SecureBoot}
@@ -238,7 +257,7 @@ func (c *creator) makeFiles(ctx context.Context, n *draft, progress func(disk st
 		err = c.disks.Create(ctx, n.rec, progress)
 	}
 	if err == nil {
-		err = c.files.Create(ctx, n.rec, n.own)
+		err = c.ownFiles(ctx, n)
 	}
 	if err == nil {
 		err = c.unpack(ctx, n)
