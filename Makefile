@@ -281,7 +281,7 @@ test-cdi: packages kubernetes storage build controller ## Run VMs on DataVolumes
 # Which specs run and how many at once: FOCUS and FILES, regular expressions of words and of files;
 # LABELS, ginkgo's filter; PROCS. FAST=1 runs some that pass in a few minutes, NEW=1 with FILES those without an outcome.
 test-kubevirt: packages kubernetes $(if $(FAST),,storage) build controller ## Run KubeVirt's functional suite; FAST=1, NEW=1, LABELS=, FOCUS=, FILES=, PROCS=2, FLAGS=-update
-	@test/tools/build kubevirt $(if $(FAST),,cdi)
+	@test/tools/build kubevirt $(if $(FAST),,cdi sidecars)
 	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid=' \
 		-o $(BIN)/image/ ./test/kubevirt/cmd/...
 	go vet -tags $(TAGS),kubevirt ./test/kubevirt

@@ -12,6 +12,9 @@ import (
 // installed is the namespace in which the suite looks for KubeVirt's components.
 const installed = "kubevirt"
 
+// sidecarShim is the image that runs hooks of ConfigMaps.
+const sidecarShim = "kubevirt/sidecar-shim:" + version
+
 //go:embed testdata/fixtures.yaml
 var fixtures string
 
@@ -28,6 +31,11 @@ func prepare(ctx context.Context, c *cluster.Cluster) error {
 	}
 	for name, image := range map[string]string{"cloudinit-hook-sidecar": "example-cloudinit-hook-sidecar", "virt-handler": "virt-handler"} {
 		if err := pushProgram(ctx, c, name, image); err != nil {
+			return err
+		}
+	}
+	if withStorage() {
+		if err := c.PushSidecars(ctx, sidecarShim, "kubevirt/example-hook-sidecar:"+version); err != nil {
 			return err
 		}
 	}

@@ -9,11 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"gotest.tools/v3/assert"
 
-	"github.com/nodevirt/nodevirt/test/images"
-	"github.com/nodevirt/nodevirt/test/node"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
@@ -31,7 +28,7 @@ func TestKubeVirtsHookExamples(t *testing.T) {
 		t.Fatal("missing flag: -kubevirt-examples FOLDER")
 	}
 	assert.NilError(t, pushKubeVirtsDisks(t.Context()))
-	pushSidecars(t)
+	assert.NilError(t, suite.PushSidecars(t.Context(), sidecarShim, "kubevirt/example-hook-sidecar:devel"))
 	withSidecars(t)
 	kubectl(t, "create", "configmap", "my-config-map", "--from-literal=my_script.sh="+script)
 	undo(t, func(ctx context.Context) error {
@@ -70,25 +67,6 @@ func TestKubeVirtsHookExamples(t *testing.T) {
 			assert.Equal(t, m.runs, "")
 			check(t, m.name)
 		})
-	}
-}
-
-// pushSidecars pushes KubeVirt's programs under the names of its images.
-func pushSidecars(t *testing.T) {
-	t.Helper()
-	bin, err := node.CheckoutBin()
-	assert.NilError(t, err)
-	base, err := images.Busybox(t.Context(), suite.Control().GuestOptions())
-	assert.NilError(t, err)
-	shim := images.File{Name: "sidecar-shim", Mode: 0o755, From: filepath.Join(bin, "kubevirt-sidecar-shim")}
-	hook := images.File{Name: "usr/bin/onDefineDomain", Mode: 0o755, From: filepath.Join(bin, "kubevirt-smbios-hook")}
-	for name, files := range map[string][]images.File{sidecarShim: {shim}, "kubevirt/example-hook-sidecar:devel": {shim, hook}} {
-		img, err := images.Extend(base, v1.Config{
-			Entrypoint: []string{"/sidecar-shim"}, User: "1001", Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-		}, images.Layer{Files: files})
-		assert.NilError(t, err)
-		_, err = suite.Push(t.Context(), name, img)
-		assert.NilError(t, err)
 	}
 }
 
