@@ -61,7 +61,7 @@ func checkKernel(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field
 	if slices.ContainsFunc(vmspec.PodVolumes(vmi.Volumes), func(v vmspec.PodVolume) bool { return v.Kind.Registry }) {
 		return nil
 	}
-	return field.ErrorList{fields.Refused(at, "must be defined with an image")}
+	return field.ErrorList{fields.Invalid(at, field.OmitValueType{}, "%s must be defined with an image", at)}
 }
 
 func checkToleration(at *field.Path, t corev1.Toleration) field.ErrorList {

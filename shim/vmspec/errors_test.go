@@ -128,7 +128,7 @@ spec.domain.resources.limits.memory: Invalid value: "0": must be a quantity grea
 			"firmware": {"kernelBoot": {"kernelArgs": "a"}}, "devices": {"disks": [null, {"name": "b"}], "interfaces": [{}]}},
 		"networks": [{}], "volumes": [{}]}`, `spec.domain.cpu.features[0].name: Required value
 spec.domain.cpu.features[2].name: Duplicate value: "aes"
-spec.domain.firmware.kernelBoot.container: must be defined with at least one of the following: kernelPath, initrdPath
+spec.domain.firmware.kernelBoot.container must be defined with at least one of the following: kernelPath, initrdPath
 spec.volumes[0].name: Required value
 spec.volumes[0]: Required value: cloudInitConfigDrive, cloudInitNoCloud, configMap, containerDisk, containerPath, dataVolume, downwardAPI, downwardMetrics, emptyDisk, ephemeral, hostDisk, memoryDump, persistentVolumeClaim, secret, serviceAccount or sysprep
 spec.domain.devices.disks[0].name: Required value

@@ -46,7 +46,8 @@ func readKernel(at *field.Path, boot *kubevirt.KernelBoot, r request) (*Kernel, 
 	c := boot.Container
 	switch {
 	case c == nil || c.KernelPath == "" && c.InitrdPath == "":
-		return nil, field.ErrorList{refused(at.Child("container"), "must be defined with at least one of the following: kernelPath, initrdPath")}
+		at := at.Child("container")
+		return nil, field.ErrorList{invalid(at, field.OmitValueType{}, "%s must be defined with at least one of the following: kernelPath, initrdPath", at)}
 	case c.KernelPath == "":
 		return nil, field.ErrorList{field.Required(at.Child("container", "kernelPath"), "kernelArgs and initrdPath go with a kernel")}
 	case c.Image != "" && r.image != "" && r.kernelImage == "" && c.Image != r.image:
