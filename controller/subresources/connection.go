@@ -58,6 +58,20 @@ func (d *dialer) dialConsole(ctx context.Context, p *corev1.Pod) (*connection, e
 	return c, nil
 }
 
+// codeInUse is the exit code of a client of a display that must not disturb another; package guest of the shim has the
+// same.
+const codeInUse = 75
+
+// dialDisplay connects to a machine's display, unless another caller sees it: then the error is a [exec.CodeExitError] with
+// [codeInUse].
+func (d *dialer) dialDisplay(ctx context.Context, p *corev1.Pod) (*connection, error) {
+	c, err := d.connect(ctx, p, false, "nodevirt.io/display")
+	if err != nil {
+		return nil, fmt.Errorf("connect to the display: %w", err)
+	}
+	return c, nil
+}
+
 // dialUSB connects to a free slot of a machine for USB devices, until either ends.
 func (d *dialer) dialUSB(ctx context.Context, p *corev1.Pod) (*connection, error) {
 	c, err := d.connect(ctx, p, false, "nodevirt.io/usb")

@@ -406,6 +406,8 @@ func testDisplay(t *testing.T, w *world, front tls.Certificate) {
 		{"forwarder", "virtualmachineinstances/dark/portforward/5900", noNode, 500},
 		{"forwarder", "virtualmachines/dark/portforward/22", "belongs to another owner", 409},
 		{"admin", "virtualmachines/display/portforward/5900", noNode, 500},
+		{"admin", "virtualmachineinstances/display/vnc?preserveSession=false", noNode, 500},
+		{"admin", "virtualmachineinstances/display/vnc?preserveSession=true", "connect to the display", 500},
 		{"admin", "virtualmachineinstances/dark/usbredir", "Not configured with USB Redirection", 409},
 		{"admin", "virtualmachineinstances/dark/vsock?port=22", "set tls=false", 400},
 		{"admin", "virtualmachineinstances/dark/vsock?port=22&tls=true", "set tls=false", 400},

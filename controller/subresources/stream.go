@@ -26,6 +26,7 @@ type streams struct {
 	dialer interface {
 		dial(ctx context.Context, p *corev1.Pod, port uint16) (*connection, error)
 		dialConsole(ctx context.Context, p *corev1.Pod) (*connection, error)
+		dialDisplay(ctx context.Context, p *corev1.Pod) (*connection, error)
 		dialUSB(ctx context.Context, p *corev1.Pod) (*connection, error)
 		dialVSOCK(ctx context.Context, p *corev1.Pod, port uint32) (*connection, error)
 	}
@@ -57,7 +58,7 @@ func (s *streams) console(ctx context.Context, c *call) error {
 // vncPort is where a pod's node serves its machine's display.
 const vncPort = 5900
 
-// vnc is the machine's display.
+// vnc is the machine's display. As with KubeVirt a caller may ask to disturb no other.
 func (s *streams) vnc(ctx context.Context, c *call) error {
 	vmi, found, err := s.found.running(ctx, c)
 	if err != nil {
@@ -66,7 +67,14 @@ func (s *streams) vnc(ctx context.Context, c *call) error {
 	if !hasDisplay(vmi) { // else it would be the guest's own port
 		return apierrors.NewBadRequest("No graphics devices are present. Set autoattachGraphicsDevice: true")
 	}
-	server, err := s.dialer.dial(ctx, found, vncPort)
+	dial := func() (*connection, error) { return s.dialer.dial(ctx, found, vncPort) }
+	if preserve, err := strconv.ParseBool(c.URL.Query().Get("preserveSession")); err == nil && preserve {
+		dial = func() (*connection, error) { return s.dialer.dialDisplay(ctx, found) }
+	}
+	server, err := dial()
+	if ended := (exec.CodeExitError{}); errors.As(err, &ended) && ended.Code == codeInUse {
+		return apierrors.NewServiceUnavailable("Active VNC connection. Request denied.")
+	}
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}

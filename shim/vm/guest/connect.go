@@ -27,7 +27,7 @@ func (g *Guests) connect(ctx context.Context, v *table.VM, s stream.Streams, num
 	if err != nil {
 		return execFailed(v, err)
 	}
-	conn, err := g.dial(ctx, v.Record(), port)
+	conn, err := g.dial(ctx, v, port)
 	if err != nil {
 		return err
 	}

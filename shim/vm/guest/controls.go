@@ -90,6 +90,7 @@ func newControls(o Options) controls {
 	return controls{with: with, plain: map[string]control{
 		"unfreeze":     writes.thaw,
 		controlConsole: consoleWithoutStream,
+		controlDisplay: displayWithoutStream,
 		controlUSB:     usbWithoutStream,
 		"pause":        here(byLibvirt(p.Pause)),
 		"unpause":      resume(o.Moves, byLibvirt(p.Resume)),

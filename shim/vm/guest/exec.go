@@ -74,6 +74,8 @@ func (g *Guests) streamed(command []string) func(ctx context.Context, v *table.V
 		return nil
 	case command[0] == controlPrefix+controlConsole:
 		return g.console
+	case command[0] == controlPrefix+controlDisplay:
+		return g.display
 	case command[0] == controlPrefix+controlUSB:
 		return g.usb
 	case command[0] == controlPrefix+controlVSOCK:

@@ -61,6 +61,7 @@ type Guests struct {
 
 	consoleClients table.PerVM[*consoleClient]
 	usbSlots       table.PerVM[*usbSlots]
+	viewers        table.PerVM[*viewers]
 	// vsocks connects to a port of the guest with a CID.
 	vsocks func(cid, port uint32) (stream.Conn, error)
 }
@@ -73,6 +74,7 @@ func New(o Options) *Guests {
 		freezes:  o.Freezes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger, vsocks: dialVSOCK,
 	}
 	g.consoleClients.New = func(*table.VM) *consoleClient { return &consoleClient{} }
+	g.viewers.New = func(*table.VM) *viewers { return &viewers{} }
 	g.usbSlots.New = func(v *table.VM) *usbSlots {
 		return &usbSlots{used: make([]bool, len(g.layout.USBSockets(v.Record().ID)))}
 	}
@@ -150,7 +152,7 @@ func (g *Guests) Forward(ctx context.Context, sandboxID string, port uint16, cli
 	if !ok {
 		return errors.New("the pod's VM does not run any more: try again for its other containers")
 	}
-	conn, err := g.dial(ctx, v.Record(), port)
+	conn, err := g.dial(ctx, v, port)
 	if err != nil {
 		return err
 	}
@@ -179,17 +181,18 @@ func during(ctx context.Context, v *table.VM, conn stream.Conn) (context.Context
 }
 
 // dial connects to a TCP port of a VM's pod, or to its display.
-func (g *Guests) dial(ctx context.Context, r record.Container, port uint16) (stream.Conn, error) {
-	conn, err := g.dialPort(ctx, r, port)
+func (g *Guests) dial(ctx context.Context, v *table.VM, port uint16) (stream.Conn, error) {
+	conn, err := g.dialPort(ctx, v, port)
 	if err != nil {
-		return nil, fmt.Errorf("VM container %q: %w", r.Config.Value.GetMetadata().GetName(), err)
+		return nil, fmt.Errorf("VM container %q: %w", v.Record().Config.Value.GetMetadata().GetName(), err)
 	}
 	return conn, nil
 }
 
-func (g *Guests) dialPort(ctx context.Context, r record.Container, port uint16) (stream.Conn, error) {
+func (g *Guests) dialPort(ctx context.Context, v *table.VM, port uint16) (stream.Conn, error) {
+	r := v.Record()
 	if r.Spec.Display && port == displayPort {
-		return g.dialDisplay(r)
+		return g.view(v, false)
 	}
 	netns, err := g.namespaces.NetworkNamespace(ctx, r.SandboxID)
 	if err != nil {

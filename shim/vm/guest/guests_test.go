@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/netsetup"
@@ -759,6 +760,52 @@ func TestUSB(t *testing.T) {
 		if err := c.leave(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestPreservedDisplay: a client that must not disturb another sees the display only while nobody else does.
+func TestPreservedDisplay(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	r := v.Record()
+	call := func(s stream.Streams, command ...string) error { return n.Exec(t.Context(), "a", command, s) }
+	open := func() stream.Streams { return stream.Streams{In: strings.NewReader(""), Out: io.Discard} }
+	const alone = "nodevirt.io/display"
+	wantError(t, call(open(), alone), "the VM has no display")
+	r.Spec.Display, r.Domain.UID = true, uint32(os.Getuid())
+	v.Publish(r)
+	wantError(t, call(stream.Streams{}, alone), "needs streams")
+	wantError(t, call(open(), alone), "connect to the display")
+	assert.NilError(t, os.MkdirAll(n.layout.DisplayDir(r.ID), 0o700))
+	l, err := net.Listen("unix", n.layout.DisplaySocket(r.ID))
+	assert.NilError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(io.Discard, c); _ = c.Close() }()
+		}
+	}()
+	join := func(command ...string) (leave func()) {
+		in, away := io.Pipe()
+		heard, out := io.Pipe()
+		done := make(chan error, 1)
+		go func() { done <- call(stream.Streams{In: in, Out: out}, command...) }()
+		_, err := io.ReadFull(heard, make([]byte, len("connected\n")))
+		assert.NilError(t, err)
+		return func() { assert.NilError(t, errors.Join(away.Close(), heard.Close(), <-done)) }
+	}
+	for _, first := range [][]string{{alone}, {"nodevirt.io/connect", "5900"}} {
+		leave := join(first...)
+		var ended *stream.ExitError
+		if err := call(open(), alone); !errors.As(err, &ended) || ended.Code != 75 {
+			t.Errorf("beside %s: %v", first, err)
+		}
+		join("nodevirt.io/connect", "5900")()
+		leave()
 	}
 }
 
