@@ -20,7 +20,7 @@ import (
 // Acquire finds and checks the disk of an image, and holds it for owner until [Unpacker.Release].
 //
 // Image is a name that containerd has, a CRI image id, or a short form of either.
-// Path names a file below /disk ("/disk/a.qcow2" or "a.qcow2"); without one the disk is /disk
+// Path names a file, relative to /disk or absolute ("a.qcow2" or "/disk/a.qcow2"); without one the disk is /disk
 // itself, or the only file in it.
 //
 // It may be called again for the same owner, for example after a crash before the disk was stored.

@@ -101,6 +101,17 @@ func TestAcquireWithoutLayers(t *testing.T) {
 	n.wantNothing("after a refusal")
 }
 
+// TestOutsideDisk: a disk can be anywhere in its image, with or without a /disk beside it.
+func TestOutsideDisk(t *testing.T) {
+	n := newNode(t)
+	for name, more := range map[string][]layer{"alone": nil, "beside": {{file("disk", pattern(2*mib))}}} {
+		ref, _ := n.load(append(more, layer{file("custom/a.img", pattern(mib))})...)
+		if d := n.acquire(name, ref, "/custom/a.img"); d.Path != "/custom/a.img" || d.Size != mib {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}
+
 func TestCDs(t *testing.T) {
 	iso := pattern(mib)
 	copy(iso[32768:], "\x01CD001\x01")
@@ -138,8 +149,10 @@ func TestAcquireRefuses(t *testing.T) {
 		{"path in a file", []layer{{file("disk", raw)}}, "b", imageunpack.ErrNotFound, "name no path"},
 		{"path below a pipe", []layer{{fifo("disk")}}, "b", imageunpack.ErrNotFound, "name no path"},
 		{"path to a folder", []layer{{dir("disk/sub")}}, "sub", imageunpack.ErrNotRegular, "folder"},
-		{"path above", []layer{{file("disk/a", raw)}}, "../etc/passwd", imageunpack.ErrOutside, "name one there"},
-		{"path beside", []layer{{file("disk2", raw)}}, "/disk2", imageunpack.ErrOutside, "name one there"},
+		{"path above", []layer{{file("disk/a", raw)}}, "../etc/passwd", imageunpack.ErrOutside, "name a file there"},
+		{"no file at an absolute path", []layer{{file("disk", raw)}}, "/disk2", imageunpack.ErrNotFound, "/disk2"},
+		{"folder at an absolute path", []layer{{dir("disks")}}, "/disks", imageunpack.ErrNotRegular, "folder"},
+		{"link above at an absolute path", []layer{{link("disks", "../etc/passwd")}}, "/disks", imageunpack.ErrUnusable, ""},
 		{"absolute link", []layer{{link("disk", "/etc/passwd")}}, "", imageunpack.ErrOutside, "make it relative"},
 		{"link above", []layer{{dir("disk"), link("disk/a", "../../../../../../etc/passwd")}},
 			"a", imageunpack.ErrOutside, `"/disk/a"`},

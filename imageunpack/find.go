@@ -29,6 +29,13 @@ const howToChoose = "name one with containerDisk.path in the nodevirt.io/vmi ann
 // findDisk returns the absolute path of the disk in an image. Want is the path in the request, or
 // empty.
 func findDisk(root *os.Root, want string) (string, error) {
+	if path.IsAbs(want) && !inDisk(path.Clean(want)) {
+		name := path.Clean(want)
+		if _, err := stat(root, name); err != nil {
+			return "", err
+		}
+		return name, checkName(name)
+	}
 	name, err := belowDisk(want)
 	if err != nil {
 		return "", err
@@ -74,11 +81,14 @@ func belowDisk(want string) (string, error) {
 		want = diskDir + "/" + want
 	}
 	clean := path.Clean(want)
-	if clean != diskDir && !strings.HasPrefix(clean, diskDir+"/") {
-		return "", fmt.Errorf("path %q %w: disks are in %s, name one there", want, ErrOutside, diskDir)
+	if !inDisk(clean) {
+		return "", fmt.Errorf("path %q %w: it is relative to %s, name a file there", want, ErrOutside, diskDir)
 	}
 	return clean, nil
 }
+
+// inDisk reports whether an absolute, clean path is /disk or below it.
+func inDisk(clean string) bool { return clean == diskDir || strings.HasPrefix(clean, diskDir+"/") }
 
 // onlyFile returns the path of the only regular file in /disk.
 func onlyFile(root *os.Root) (string, error) {

@@ -65,7 +65,7 @@ type Disk struct {
 	Owner       string `json:"owner"`        // the name that the caller gave Acquire
 	Image       string `json:"image"`        // containerd's name of the image it came from
 	ImageID     string `json:"imageID"`      // digest of the image's config: CRI's image id
-	Path        string `json:"path"`         // absolute, in the image: /disk or /disk/NAME
+	Path        string `json:"path"`         // absolute, in the image
 	Format      Format `json:"format"`       //
 	VirtualSize int64  `json:"virtualSize"`  // bytes, as the guest sees it; a multiple of 512
 	Size        int64  `json:"size"`         // bytes of the file in the image

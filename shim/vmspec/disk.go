@@ -99,7 +99,7 @@ type Disk struct {
 	Origin Origin `json:"origin,omitempty"`
 	// Image is the image of a SourceVolume, by its id, as the kubelet passes it.
 	Image string `json:"image,omitempty"`
-	// Path is the disk's path under /disk in an image; empty means the only disk
+	// Path is the disk's path in an image, relative to /disk or absolute; empty means the only disk
 	// there is.
 	Path string `json:"path,omitempty"`
 	// Mode is how a registry disk is attached to the VM. It is empty in a [Request]

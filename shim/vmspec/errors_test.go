@@ -220,8 +220,8 @@ spec.networks[0].pod.vmIPv6NetworkCIDR: Invalid value: "fd00::/127": must be an 
 spec.networks[0].pod.vmNetworkCIDR: Invalid value: "fd00::/64": must be an IPv4 network with a length from 8 to 30
 spec.networks[1].multus.networkName: Invalid value: "../x": must match ([a-z0-9][a-z0-9-]*/)?[a-z0-9][a-z0-9.-]* and have at most 317 characters`},
 	{"too many disks", `{"domain": {"devices": {"disks": [{}` + strings.Repeat(`,{}`, vmspec.MaxDisks) + `]}}}`, `spec.domain.devices.disks: Too many: 65: must have at most 64 items`},
-	{"path outside of /disk", `{"domain": {"devices": {"disks": [{"name": "a"}]}},
-		"volumes": [{"name": "a", "containerDisk": {"image": "a", "path": "/etc/shadow"}}]}`, `spec.volumes[0].containerDisk.path: Invalid value: "/etc/shadow": must be below /disk/`},
+	{"path outside of the image", `{"domain": {"devices": {"disks": [{"name": "a"}]}},
+		"volumes": [{"name": "a", "containerDisk": {"image": "a", "path": "/disk/../../shadow"}}]}`, `spec.volumes[0].containerDisk.path: Invalid value: "/disk/../../shadow": must be an absolute path to a file without relative components`},
 	{"base64", `{"domain": {"devices": {"disks": [{"name": "a"}, {"name": "b"}]}}, "volumes": [
 		{"name": "a", "containerDisk": {"image": "a"}},
 		{"name": "b", "cloudInitNoCloud": {"userDataBase64": "_", "networkDataBase64": "/w=="}}]}`, `spec.volumes[1].cloudInitNoCloud.userDataBase64: must be base64: illegal base64 data at input byte 0

@@ -160,7 +160,7 @@ func (v *volumes) cloudInitDisk(at *field.Path, g kubevirt.Volume, source Source
 // at a path which ends in the volume's name, or else of the container's own image.
 func (v *volumes) registryDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
 	name, given := g.Name, g.ContainerDisk.Path
-	path, problems := belowDisk(at.Child("path"), given)
+	path, problems := belowDisk(given), field.ErrorList(nil)
 	var m mounted
 	isMounted := false
 	if v.mounts != nil {
@@ -263,14 +263,5 @@ func (*volumes) dataVolumeDisk(at *field.Path, g kubevirt.Volume) (Disk, field.E
 	return Disk{Source: SourcePVC}, nil
 }
 
-// belowDisk turns KubeVirt's path in the image into one below its folder /disk.
-func belowDisk(at *field.Path, path string) (string, field.ErrorList) {
-	if path == "" {
-		return "", nil
-	}
-	below, ok := strings.CutPrefix(path, "/disk/")
-	if !ok {
-		return "", field.ErrorList{invalid(at, path, "must be below /disk/")}
-	}
-	return below, nil
-}
+// belowDisk turns KubeVirt's path in the image into one relative to its folder /disk, if it is there.
+func belowDisk(path string) string { return strings.TrimPrefix(path, "/disk/") }
