@@ -35,8 +35,26 @@ const (
 
 // TinyWithLogin returns the path of a disk as Tiny's, whose guest asks for a login on its console, has
 // Debian's bash, asks for an IPv6 address, and prompts as a distribution does. It needs 112 MiB of memory;
-// one with the agent has OpenSSH's server, too, and needs 192 MiB. It serves no pages, unlike Tiny.
+// one with the agent has OpenSSH's server, too, and needs 192 MiB. It serves no pages, unlike Tiny. UEFI firmware boots
+// Fedora's with the agent, too, with 384 MiB.
 func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) (string, error) {
+	dir, err := withLogin(ctx, o, flavour, agent)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "disk.qcow2"), nil
+}
+
+// KernelWithLogin returns the kernel and the initial RAM disk of such a guest without the agent: they need no disk.
+func KernelWithLogin(ctx context.Context, o Options, flavour Flavour) (Kernel, error) {
+	dir, err := withLogin(ctx, o, flavour, false)
+	if err != nil {
+		return Kernel{}, err
+	}
+	return Kernel{Image: filepath.Join(dir, "vmlinuz"), Initrd: filepath.Join(dir, "initrd")}, nil
+}
+
+func withLogin(ctx context.Context, o Options, flavour Flavour, agent bool) (dir string, err error) {
 	name := string(flavour)
 	loginPackages := []string{"bash", "libtinfo6", "isc-dhcp-client"}
 	v := tinyVariant{
@@ -48,6 +66,12 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 		v.modules = freezeModules
 		v.packages = slices.Concat(loginPackages, agentPackages, sshPackages, ipPackages)
 		v.programs = append(v.programs, agentProgram, "dmidecode", "sshd", "ssh-keygen", "ip")
+	}
+	if agent && flavour == Fedora {
+		v.modules = append(slices.Clone(v.modules), "efivarfs")
+		if v.onDisk, err = signedLoaders(ctx, o); err != nil {
+			return "", err
+		}
 	}
 	host := name
 	if flavour == Alpine {
@@ -76,7 +100,7 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 	} {
 		v.files = append(v.files, fileEntry(path, []byte(text)))
 	}
-	err := walkFiles(loginFiles, "login", func(name string, data []byte) error {
+	err = walkFiles(loginFiles, "login", func(name string, data []byte) error {
 		v.files = append(v.files, fileEntry(name, data))
 		return nil
 	})
@@ -84,11 +108,7 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 		return "", err
 	}
 	slices.SortFunc(v.files, func(a, b entry) int { return strings.Compare(a.name, b.name) }) // the key's order
-	dir, err := tiny(ctx, o, v)
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(dir, "disk.qcow2"), nil
+	return tiny(ctx, o, v)
 }
 
 // Netcat is the guests' nc, a script for a busybox.

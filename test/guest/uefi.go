@@ -48,10 +48,7 @@ func TinyWithUEFI(ctx context.Context, o Options) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-uefi", kernel: fullKernel, modules: sataModules, onDisk: map[string]string{
-		"EFI/BOOT/BOOTX64.EFI": filepath.Join(loaders, "shimx64.efi"), "EFI/BOOT/grubx64.efi": filepath.Join(loaders, "grubx64.efi"),
-		"EFI/debian/grub.cfg": filepath.Join(loaders, "grub.cfg"),
-	}})
+	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-uefi", kernel: fullKernel, modules: sataModules, onDisk: loaders})
 	if err != nil {
 		return "", err
 	}
@@ -61,11 +58,12 @@ func TinyWithUEFI(ctx context.Context, o Options) (path string, err error) {
 // signedCmdline lets the kernel read its certificates: with secure boot it loads signed modules alone.
 var signedCmdline = strings.Replace(Cmdline, ",load_system_certificate_list", "", 1)
 
-// signedLoaders returns a folder with Debian's signed boot loaders and the configuration of GRUB.
-func signedLoaders(ctx context.Context, o Options) (dir string, err error) {
+// signedLoaders returns the files of Debian's signed boot loaders and the configuration of GRUB, by their names on a
+// disk.
+func signedLoaders(ctx context.Context, o Options) (map[string]string, error) {
 	found, err := deb.Resolve(ctx, "shim-signed", "grub-efi-amd64-signed")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	config := "linux /vmlinuz " + signedCmdline + "\ninitrd /initrd\nboot\n"
 	key := []string{config}
@@ -76,7 +74,7 @@ func signedLoaders(ctx context.Context, o Options) (dir string, err error) {
 		"usr/lib/shim/shimx64.efi.signed":                   "shimx64.efi",
 		"usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed": "grubx64.efi",
 	}
-	return cache.Dir(ctx, o.CacheDir(), "signed-loaders", cache.Key(key...), func(tmp string) error {
+	dir, err := cache.Dir(ctx, o.CacheDir(), "signed-loaders", cache.Key(key...), func(tmp string) error {
 		for _, p := range found {
 			file, err := p.Download(ctx, o.Packages())
 			if err != nil {
@@ -101,4 +99,11 @@ func signedLoaders(ctx context.Context, o Options) (dir string, err error) {
 		}
 		return os.WriteFile(filepath.Join(tmp, "grub.cfg"), []byte(config), 0o644)
 	})
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{
+		"EFI/BOOT/BOOTX64.EFI": filepath.Join(dir, "shimx64.efi"), "EFI/BOOT/grubx64.efi": filepath.Join(dir, "grubx64.efi"),
+		"EFI/debian/grub.cfg": filepath.Join(dir, "grub.cfg"),
+	}, nil
 }

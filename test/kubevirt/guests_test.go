@@ -88,7 +88,7 @@ func pushProgram(ctx context.Context, c *cluster.Cluster, name, image string) er
 
 // pushKernel pushes the image whose kernel specs boot beside a VM's disks.
 func pushKernel(ctx context.Context, c *cluster.Cluster) error {
-	kernel, err := guest.TinyKernel(ctx, c.Control().GuestOptions())
+	kernel, err := guest.KernelWithLogin(ctx, c.Control().GuestOptions(), guest.Alpine)
 	if err != nil {
 		return err
 	}
