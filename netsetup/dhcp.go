@@ -96,8 +96,9 @@ func (p Plan) ipv4Config(n NIC) []string {
 	if len(n.IPv4.Routes) > 0 {
 		lines = append(lines, option("classless-static-route", routeTexts(n.IPv4)...))
 	}
+	// Clients get what the VM's author gives them, such as private options, also if they do not ask for it.
 	for _, o := range n.DHCP.values() {
-		lines = append(lines, fmt.Sprintf("dhcp-option=tag:%s,%s", n.Bridge, o))
+		lines = append(lines, fmt.Sprintf("dhcp-option-force=tag:%s,%s", n.Bridge, o))
 	}
 	return lines
 }
