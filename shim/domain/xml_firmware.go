@@ -82,7 +82,10 @@ func sysinfo(s vmspec.Spec) []libvirtxml.DomainSysInfo {
 		"asset", s.Chassis.Asset, "sku", s.Chassis.SKU); len(all) > 0 {
 		text.Chassis = &libvirtxml.DomainSysInfoChassis{Entry: all}
 	}
-	if text.System == nil && text.Chassis == nil {
+	if s.Hooks != nil { // scripts of KubeVirt's users fill this element
+		text.BaseBoard = []libvirtxml.DomainSysInfoBaseBoard{{}}
+	}
+	if text.System == nil && text.Chassis == nil && text.BaseBoard == nil {
 		return nil
 	}
 	return []libvirtxml.DomainSysInfo{{SMBIOS: &text}}
