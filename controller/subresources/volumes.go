@@ -37,6 +37,9 @@ func (s *volumes) add(ctx context.Context, c *call) error {
 	case options.VolumeSource == nil:
 		return apierrors.NewBadRequest("AddVolumeOptions requires VolumeSource to not be nil")
 	}
+	if c.resource == "virtualmachines" && options.Disk.DiskDevice == (kubevirt.DiskDevice{}) { // as with KubeVirt
+		options.Disk.Disk = &kubevirt.DiskTarget{}
+	}
 	v, d := added(options)
 	return s.change(ctx, c, options.DryRun, func(spec *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.VirtualMachineInstance) error {
 		if vmi != nil {

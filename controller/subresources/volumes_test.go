@@ -85,6 +85,8 @@ func testVolumes(t *testing.T, w *world, front tls.Certificate) {
 		{halted, "removevolume", `{"name": "d"}`, 202, root},
 		{running, "addvolume", strings.Replace(pvc, "scsi", "sata", 1), 400, "Hotplug configuration for disk [data] requires bus to be 'scsi' or 'virtio'. [sata] is not permitted."},
 		{running, "addvolume", wet, 202, "root, more=d true, root:, more:scsi"},
+		{running, "addvolume", `{"name": "x", "disk": {}, "volumeSource": {"dataVolume": {"name": "e"}}}`, 202, "root, more=d true, x=e true, root:, more:scsi, x:scsi"},
+		{running, "removevolume", `{"name": "x"}`, 202, "root, more=d true, root:, more:scsi"},
 		{vmi, "addvolume", `{"name": "x", "disk": {}, "volumeSource": {"dataVolume": {"name": "d"}}}`, 400, "diskDevice of type 'disk' or 'lun'"},
 		{vmi, "addvolume", pvc, 202, "root, data=c true, root:, data:scsi"},
 		{vmi, "removevolume", `{"name": "data"}`, 202, root},
