@@ -7,11 +7,11 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// PluggedCard is a network card that a running VM gets.
+// PluggedCard is a network card that a running VM gets, or one that it started with and loses.
 type PluggedCard struct {
 	State PlugState        `json:"state"`
 	Card  vmspec.Interface `json:"card"`
-	// Container is a container of the pod that has the card's network.
+	// Container is a container of the pod that has the card's network; empty for the VM's own pod.
 	Container string `json:"container"`
 	// Network is what the shim creates in that pod's network namespace.
 	Network netsetup.Plan `json:"network"`
@@ -38,6 +38,31 @@ func (r Container) WithCard(c PluggedCard) Container {
 func (r Container) WithoutCard(name string) Container {
 	r.Cards = slices.DeleteFunc(slices.Clone(r.Cards), func(c PluggedCard) bool { return c.Card.Name == name })
 	return r
+}
+
+// LosingCard returns the record with a card that the VM started with among those that it loses, together with the
+// card's part of the network of the VM's pod. The result is false if the VM has not started with such a card.
+func (r Container) LosingCard(name string) (Container, bool) {
+	i := slices.IndexFunc(r.Spec.Interfaces, func(c vmspec.Interface) bool { return c.Name == name })
+	if i < 0 || r.Network == nil {
+		return r, false
+	}
+	rest, own, found := r.Network.Split(name)
+	if !found {
+		return r, false
+	}
+	card := r.Spec.Interfaces[i]
+	r.Spec.Interfaces = slices.Delete(slices.Clone(r.Spec.Interfaces), i, i+1)
+	r.Network = &rest
+	if len(rest.NICs) == 0 {
+		r.Network = nil
+	}
+	return r.WithCard(PluggedCard{State: Detaching, Card: card, Network: own}), true
+}
+
+// SharesNetwork reports whether a card has a part of the VM's network, whose rest other cards have.
+func (r Container) SharesNetwork(c PluggedCard) bool {
+	return r.Network != nil && r.Network.ID == c.Network.ID
 }
 
 // Interfaces returns all network cards of the VM: those that it started with, and those that it

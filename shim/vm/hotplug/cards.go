@@ -36,7 +36,8 @@ type Networks interface {
 	Connect(ctx context.Context, p netsetup.Plan) error
 	// Keep goes on to serve the guest its addresses while the VM has the card.
 	Keep(v *table.VM, p netsetup.Plan)
-	Undo(ctx context.Context, p netsetup.Plan) error
+	// Undo removes a card's network, but for what other cards of the VM use.
+	Undo(ctx context.Context, r record.Container, c record.PluggedCard) error
 }
 
 // attachCard attaches a network card. If it fails, the VM has no such card, or the node goes on to find

@@ -37,14 +37,19 @@ func (h *Hotplugs) beginDetachCard(ctx context.Context, v *table.VM, name string
 	defer unlock()
 	r := v.Record()
 	i := r.FindCard(name)
-	if i < 0 || r.State != record.Running {
-		if slices.ContainsFunc(r.Spec.Interfaces, func(c vmspec.Interface) bool { return c.Name == name }) {
-			return fmt.Errorf("%w: the VM started with network card %q, and keeps it until it ends", vmerrors.ErrState, name)
-		}
+	switch {
+	case r.State != record.Running || i < 0 && !started(r, name):
 		return nil
-	}
-	if r.Incoming != "" || h.o.Moves.Moving(v) {
+	case r.Incoming != "" || h.o.Moves.Moving(v):
 		return fmt.Errorf("%w: the guest is moving to another node", vmerrors.ErrState)
+	case i < 0:
+		if r, err = h.losing(v, r, name); err == nil {
+			err = h.o.Table.Put(v, r)
+		}
+		if err != nil {
+			return err
+		}
+		i = r.FindCard(name)
 	}
 	c := r.Cards[i]
 	if c.State != record.Detaching {
@@ -61,20 +66,49 @@ func (h *Hotplugs) beginDetachCard(ctx context.Context, v *table.VM, name string
 	return nil
 }
 
+// started reports whether a VM has a network card since its start.
+func started(r record.Container, name string) bool {
+	return slices.ContainsFunc(r.Spec.Interfaces, func(c vmspec.Interface) bool { return c.Name == name })
+}
+
+// losing returns the record in which a card that the VM started with is one that it loses.
+func (h *Hotplugs) losing(v *table.VM, r record.Container, name string) (record.Container, error) {
+	if err := h.steady(v, r); err != nil {
+		return r, err
+	}
+	for _, c := range r.Spec.Interfaces {
+		if c.Name == name && (c.OnPodNetwork() || c.Plugin != "" || c.Binding != vmspec.BindingBridge || c.PCI != "" || r.Spec.Transitional) {
+			return r, fmt.Errorf("%w: the VM started with network card %q, and keeps it until it ends: it loses only cards with the "+
+				"binding bridge, on secondary networks, and none with pciAddress or useVirtioTransitional", vmerrors.ErrState, name)
+		}
+	}
+	next, found := r.LosingCard(name)
+	if !found {
+		return r, fmt.Errorf("%w: network card %q has no network on the node", vmerrors.ErrState, name)
+	}
+	return next, nil
+}
+
 // statusCard answers with what the node knows of a card.
 func (h *Hotplugs) statusCard(_ context.Context, v *table.VM, a order.Name) (order.Card, error) {
 	return aboutCard(v.Record(), a.Name), nil
 }
 
-// aboutCard returns what a record says of a network card.
+// aboutCard returns what a record says of a network card, also of one that the VM started with.
 func aboutCard(r record.Container, name string) order.Card {
-	i := r.FindCard(name)
-	if i < 0 || r.State != record.Running {
-		return order.Card{Name: name, State: order.None}
+	answer := order.Card{Name: name, State: order.None}
+	switch i := r.FindCard(name); {
+	case r.State != record.Running:
+		return answer
+	case i >= 0:
+		answer.State, answer.Container = order.State(r.Cards[i].State), r.Cards[i].Container
+	case started(r, name):
+		answer.State = order.Attached
 	}
-	c := r.Cards[i]
-	answer := order.Card{Name: name, State: order.State(c.State), Container: c.Container}
-	for _, n := range c.Network.NICs {
+	for _, n := range r.NICs() {
+		if n.Card != name {
+			continue
+		}
 		answer.MAC = n.GuestMAC.String()
 		for _, a := range []netsetup.Addressing{n.IPv4, n.IPv6} {
 			if a.Address.IsValid() {
@@ -115,7 +149,7 @@ func (h *Hotplugs) settleCard(ctx context.Context, v *table.VM, c record.Plugged
 	case has[c.Card.Name]:
 		return true, nil
 	}
-	if err := h.o.Networks.Undo(ctx, c.Network); err != nil {
+	if err := h.o.Networks.Undo(ctx, r, c); err != nil {
 		return false, err
 	}
 	if err := h.o.Table.Put(v, v.Record().WithoutCard(c.Card.Name)); err != nil {

@@ -108,13 +108,16 @@ func (n *networks) Connect(_ context.Context, p netsetup.Plan) error {
 
 func (n *networks) Keep(_ *table.VM, p netsetup.Plan) { n.kept = append(n.kept, p.ID) }
 
-func (n *networks) Undo(_ context.Context, p netsetup.Plan) error {
+func (n *networks) Undo(_ context.Context, r record.Container, c record.PluggedCard) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.cards[p.NICs[0].Card] {
+	if n.cards[c.Card.Name] {
 		return errors.New("the domain has the card")
 	}
-	delete(n.networks, p.NICs[0].Tap)
+	if r.FindCard(c.Card.Name) < 0 {
+		return errors.New("it is not recorded")
+	}
+	delete(n.networks, c.Network.NICs[0].Tap)
 	return nil
 }
 
@@ -270,4 +273,82 @@ func TestStubbornCard(t *testing.T) {
 		assert.Equal(t, len(r.vm.Record().Cards), 0)
 		r.locked(func() { assert.Equal(t, len(r.networks), 0) })
 	})
+}
+
+// withOwn gives the VM cards that it started with: the pod network's, and own.
+func (r *rig) withOwn(t *testing.T) {
+	t.Helper()
+	c := r.vm.Record()
+	c.Spec.Interfaces = []vmspec.Interface{
+		{Name: "default", Binding: vmspec.BindingMasquerade, Device: "eth0"},
+		{Name: "own", Binding: vmspec.BindingBridge, Device: "net1"},
+		{Name: "tap", Binding: vmspec.BindingTap, Plugin: "macvtap", Device: "net2"},
+	}
+	c.Network = &netsetup.Plan{ID: "c", Netns: "/run/netns/vm"}
+	for _, i := range c.Spec.Interfaces {
+		c.Network.NICs = append(c.Network.NICs, netsetup.NIC{Card: i.Name, Interface: i.Device, Tap: "tap-" + i.Name, GuestMAC: netsetup.MAC{2, 0, 0, 0, 0, 5}})
+		r.networks["tap-"+i.Name] = network{made: true, connected: true}
+	}
+	r.cards["own"] = true
+	assert.NilError(t, r.table.Put(r.vm, c))
+}
+
+// TestCardsOfTheStart: a running VM loses a card that it started with, also if its guest releases it late, and may get
+// one of the same name. It keeps the others.
+func TestCardsOfTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.withOwn(t)
+		got, err := r.card(t, order.CardStatus, named("own"))
+		assert.NilError(t, err)
+		assert.DeepEqual(t, got, order.Card{Name: "own", State: order.Attached, MAC: "02:00:00:00:00:05"})
+		for _, name := range []string{"default", "tap"} {
+			_, err = r.card(t, order.CardDetach, named(name))
+			assert.ErrorIs(t, err, vmerrors.ErrState)
+		}
+		r.moving = true
+		_, err = r.card(t, order.CardDetach, named("own"))
+		assert.ErrorIs(t, err, vmerrors.ErrState)
+		r.moving = false
+		assert.Equal(t, len(r.vm.Record().Cards), 0)
+
+		r.stubborn = true
+		got, err = r.card(t, order.CardDetach, named("own"))
+		assert.NilError(t, err)
+		assert.DeepEqual(t, got, order.Card{Name: "own", State: order.Detaching, MAC: "02:00:00:00:00:05"})
+		now := r.vm.Record()
+		assert.Equal(t, len(now.Spec.Interfaces), len(now.Network.NICs))
+		assert.Assert(t, now.SharesNetwork(now.Cards[0]))
+		r.start(t)
+		r.locked(func() { r.stubborn = false })
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		now = r.vm.Record()
+		assert.Equal(t, len(now.Cards), 0)
+		assert.Equal(t, len(now.Interfaces()), 2)
+		assert.Equal(t, len(now.NICs()), 2)
+		r.locked(func() {
+			assert.Equal(t, r.networks["tap-default"], network{made: true, connected: true})
+			assert.Equal(t, len(r.networks), 2)
+		})
+		got, err = r.card(t, order.CardDetach, named("own"))
+		assert.NilError(t, err)
+		assert.Equal(t, got.State, order.None)
+		_, err = r.card(t, order.CardAttach, cardOrder("own"))
+		assert.NilError(t, err)
+	})
+}
+
+// TestLastCard: a VM without another card has no network then.
+func TestLastCard(t *testing.T) {
+	r := newRig(t)
+	r.withOwn(t)
+	c := r.vm.Record()
+	c.Spec.Interfaces = c.Spec.Interfaces[1:2]
+	c.Network.NICs = c.Network.NICs[1:2]
+	assert.NilError(t, r.table.Put(r.vm, c))
+	got, err := r.card(t, order.CardDetach, named("own"))
+	assert.NilError(t, err)
+	assert.Equal(t, got.State, order.None)
+	assert.Assert(t, r.vm.Record().Network == nil)
 }

@@ -43,17 +43,24 @@ func (c Cards) Connect(ctx context.Context, p netsetup.Plan) error {
 // Keep keeps dnsmasq running while the VM has the card.
 func (c Cards) Keep(v *table.VM, p netsetup.Plan) { c.l.starts.dhcp.keepOne(v, p) }
 
-// Undo ends dnsmasq, and removes the tap and the network.
-func (c Cards) Undo(ctx context.Context, p netsetup.Plan) error {
-	return c.l.starts.parts.network.Undo(ctx, p)
+// Undo ends dnsmasq, and removes the tap and the network. What other cards of the VM use stays.
+func (c Cards) Undo(ctx context.Context, r record.Container, card record.PluggedCard) error {
+	return undoCard(ctx, c.l.starts.parts.network, r, card)
 }
 
-// removeCards undoes the networks of the cards that a VM had got. Those that could not be undone stay in r.
+func undoCard(ctx context.Context, n Network, r record.Container, card record.PluggedCard) error {
+	if r.SharesNetwork(card) {
+		return n.Release(ctx, card.Network)
+	}
+	return n.Undo(ctx, card.Network)
+}
+
+// removeCards undoes the networks of the cards that a VM had got, or was about to lose. Those that could not be undone stay in r.
 func (t *teardown) removeCards(ctx context.Context, r *record.Container) error {
 	var left []record.PluggedCard
 	var errs []error
 	for _, c := range r.Cards {
-		if err := t.network.Undo(ctx, c.Network); err != nil {
+		if err := undoCard(ctx, t.network, *r, c); err != nil {
 			errs, left = append(errs, err), append(left, c)
 		}
 	}

@@ -56,9 +56,11 @@ func TestCardsNetworks(t *testing.T) {
 
 		v, err := n.table.Find(id)
 		must(t, err)
-		p := v.Record().Cards[0].Network
-		must(t, n.Cards().Undo(t.Context(), p))
+		unlock, err := v.Lock(t.Context())
+		must(t, err)
+		must(t, n.Cards().Undo(t.Context(), v.Record(), v.Record().Cards[0]))
 		must(t, n.table.Put(v, v.Record().WithoutCard("lan")))
+		unlock()
 		time.Sleep(time.Minute)
 		if n.network.Server(network) != 0 || n.network.Has(network, "bridge") {
 			t.Error("the network of a card that is gone is served")
@@ -74,6 +76,25 @@ func TestCardsNetworks(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if r := n.rec(t, id); r.Unclean || len(r.Cards) != 0 || n.network.Server(network) != 0 || n.network.Has(network, "bridge") {
 			t.Errorf("the end of the VM leaves the network of its card: %+v", r.Cards)
+		}
+	})
+}
+
+// TestLostCards: the network of a card that a VM was about to lose ends with the VM.
+func TestLostCards(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		id := n.started(t, "pod")
+		v, err := n.table.Find(id)
+		must(t, err)
+		r, found := v.Record().LosingCard(v.Record().Spec.Interfaces[0].Name)
+		if !found || r.Network != nil || len(r.Cards) != 1 || len(r.Spec.Interfaces) != 0 {
+			t.Fatalf("the VM has network %+v and loses %+v", r.Network, r.Cards)
+		}
+		must(t, n.table.Put(v, r))
+		must(t, n.Stop(t.Context(), id, 0))
+		time.Sleep(time.Minute)
+		if r := n.rec(t, id); r.Unclean || len(r.Cards) != 0 || n.network.Has(id, "bridge") || n.network.Server(id) != 0 {
+			t.Errorf("left: %+v", r.Cards)
 		}
 	})
 }

@@ -94,7 +94,7 @@ func (k *dhcpKeeper) keepOnce(ctx context.Context, v *table.VM, id string) (agai
 	if r = v.Record(); r.State != record.Running {
 		return false, false
 	}
-	if _, has := r.NetworkOf(id); !has {
+	if plan, has = r.NetworkOf(id); !has || !plan.Served() { // the VM has lost cards meanwhile
 		return false, false
 	}
 	if err := k.serve(ctx, r, plan); err != nil {

@@ -170,6 +170,7 @@ type Network interface {
 	Apply(ctx context.Context, p netsetup.Plan) error
 	Connect(ctx context.Context, p netsetup.Plan) error
 	Undo(ctx context.Context, p netsetup.Plan) error
+	Release(ctx context.Context, one netsetup.Plan) error
 	Sweep(ctx context.Context, known func(id string) bool) error
 	dhcp
 }

@@ -123,6 +123,19 @@ func (n *Network) Undo(ctx context.Context, p netsetup.Plan) error {
 	return nil
 }
 
+// Release implements netsetup's.
+func (n *Network) Release(ctx context.Context, one netsetup.Plan) error {
+	if err := n.script.enter(ctx, "Network.Release"); err != nil {
+		return err
+	}
+	for _, nic := range one.NICs {
+		if nic.Binding == netsetup.Tap {
+			return fmt.Errorf("the device of card %s is its network binding plug-in's", nic.Card)
+		}
+	}
+	return nil
+}
+
 // Sweep implements netsetup's.
 func (n *Network) Sweep(ctx context.Context, known func(id string) bool) error {
 	if err := n.script.enter(ctx, "Network.Sweep"); err != nil {

@@ -45,6 +45,10 @@ func TestNetwork(t *testing.T, n lifecycle.Network, netns string) {
 	if err := n.Connect(ctx, p); err != nil {
 		t.Errorf("connect: %v", err)
 	}
+	_, one, _ := p.Split(p.NICs[0].Card)
+	if err := errors.Join(n.Release(ctx, one), n.Release(ctx, one)); err != nil {
+		t.Errorf("release a card: %v", err)
+	}
 	undo("of all")
 	if err := n.Watch(ctx, p); err != nil {
 		t.Errorf("watch a dnsmasq that is gone: %v", err)
