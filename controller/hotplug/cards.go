@@ -46,6 +46,8 @@ type card struct {
 	name string
 	// has is what the VM's pod notes of the card; nil for one that the node has not confirmed.
 	has *pod.PluggedCard
+	// start says that the VM has started with the card.
+	start bool
 	// live is the attachment pod; nil if there is none. Former are those that go.
 	live   *corev1.Pod
 	former []corev1.Pod
@@ -67,6 +69,9 @@ func (w cards) step(ctx context.Context) (time.Duration, error) {
 	for i := range w.cards {
 		add(pod.HeldCard(&w.cards[i]))
 	}
+	for _, name := range pod.CardsToLose(w.vmi, w.own) {
+		add(name)
+	}
 	var again time.Duration
 	for _, name := range names {
 		c := w.card(name)
@@ -84,7 +89,7 @@ func (w cards) step(ctx context.Context) (time.Duration, error) {
 }
 
 func (w cards) card(name string) *card {
-	c := &card{name: name}
+	c := &card{name: name, start: slices.Contains(pod.CardsToLose(w.vmi, w.own), name)}
 	for _, has := range pod.PluggedCards(w.own) {
 		if has.Name == name {
 			c.has = &has
@@ -181,7 +186,7 @@ func (w cards) detach(ctx context.Context, c *card) (time.Duration, error) {
 	if now.State != order.None {
 		return retry, nil // the node goes on to ask the guest
 	}
-	if c.has != nil {
+	if c.has != nil || c.start {
 		c.has = nil
 		if err := w.note(ctx, c); err != nil {
 			return 0, err
@@ -198,6 +203,9 @@ func (w cards) detach(ctx context.Context, c *card) (time.Duration, error) {
 // note notes on the VM's pod whether the VM has a card.
 func (w cards) note(ctx context.Context, c *card) error {
 	before := w.own.DeepCopy()
+	if c.start {
+		pod.SetLost(w.own, c.name)
+	}
 	all := slices.DeleteFunc(pod.PluggedCards(w.own), func(has pod.PluggedCard) bool { return has.Name == c.name })
 	if c.has != nil {
 		all = append(all, *c.has)

@@ -142,6 +142,46 @@ func TestCardsOfThePod(t *testing.T) {
 	assert.Equal(t, len(g.attachments())+len(g.orders), 0)
 }
 
+// TestCardsOfTheStart: the node of a VM takes away an absent card with which the VM has started, and the VM's pod notes
+// that. The VM may get another one of the name.
+func TestCardsOfTheStart(t *testing.T) {
+	g := newRig(t)
+	fakecluster.Change(t, g.Cluster, g.own, func(p *corev1.Pod) {
+		p.Annotations = map[string]string{pod.AnnotationStartCards: "own,more", pod.AnnotationNetworks: "[]"}
+	})
+	g.plugCard("own")
+	g.plugCard("more")
+	g.plugged["own"] = order.Card{Name: "own", State: order.Attached}
+	g.reconcile()
+	assert.Equal(t, len(g.orders), 0)
+	g.stubborn = true
+	g.change(func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Spec.Domain.Devices.Interfaces[0].State = kubevirt.InterfaceStateAbsent
+	})
+	noted := func() string {
+		g.wants()
+		return g.own.Annotations[pod.AnnotationStartCards]
+	}
+	assert.Equal(t, g.reconcile().RequeueAfter, retry)
+	assert.Equal(t, noted(), "own,more")
+	g.stubborn = false
+	g.reconcile()
+	assert.Equal(t, noted(), ",more")
+	assert.Equal(t, len(g.plugged), 0)
+	if events := fmt.Sprint(g.Events()); !strings.Contains(events, "Detached interface own") {
+		t.Error(events)
+	}
+	given := len(g.orders)
+	g.reconcile()
+	assert.Equal(t, len(g.orders), given)
+
+	g.change(func(vmi *kubevirt.VirtualMachineInstance) { vmi.Spec.Domain.Devices.Interfaces[0].State = "" })
+	g.reconcile()
+	g.run(g.attachment())
+	g.reconcile()
+	g.wants("own")
+}
+
 // TestCardFails: an order that fails is given again, and the user reads why.
 func TestCardFails(t *testing.T) {
 	g := newRig(t)

@@ -23,7 +23,8 @@
 // A network card of an instance is plugged if it has the binding bridge, on a network of Multus, and the VM's pod
 // was not created with it. Its attachment pod asks Multus for that network, and the VM's node connects the guest to
 // the interface in that pod. The VM's pod notes the cards that the node has confirmed, and the instance's status
-// shows those. A card that the spec calls absent is detached before its attachment pod goes. The target's pod of a
+// shows those. A card that the spec calls absent is detached before its attachment pod goes. So is one with which the
+// VM has started: its pod keeps the interface, and notes that the VM has lost the card. The target's pod of a
 // migration has the networks of all cards that the VM has: they are its own then.
 //
 // The package owns attachment pods and the status of hot-plugged volumes. It leaves the

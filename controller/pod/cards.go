@@ -17,7 +17,8 @@ const (
 	// AnnotationCards is on an instance of a VirtualMachine, and has the JSON of [Cards].
 	AnnotationCards = "vm.nodevirt.io/cards"
 	// AnnotationStartCards is on the pod of a VM that starts with cards on secondary networks, and has their
-	// names, separated by commas.
+	// names, separated by commas, in the order of their interfaces in the pod. A card that the VM has lost since has
+	// an empty name.
 	AnnotationStartCards = "vm.nodevirt.io/start-cards"
 	// AnnotationPluggedCards is on the pod of a VM that has got network cards since it runs, and has the JSON of
 	// [PluggedCard]s, as the node has confirmed them.
@@ -28,7 +29,7 @@ const (
 
 // Cards are the network cards of a template that its instance has.
 type Cards struct {
-	// Start are the names of those that the instance was created with.
+	// Start are the names of those that the instance was created with, and that its VM has not lost since.
 	Start []string `json:"start"`
 	// Got identify what the template says of those that the instance has got since, by their names.
 	Got map[string]string `json:"got,omitempty"`
@@ -71,15 +72,23 @@ func NetworkOf(s *kubevirt.VirtualMachineInstanceSpec, name string) *kubevirt.Ne
 	return &s.Networks[i]
 }
 
-// PluggableCard reports whether a VM that runs can get a network card of a spec, and lose it.
+// PluggableCard reports whether a VM that runs can get a network card of a spec, and lose it again.
 func PluggableCard(s *kubevirt.VirtualMachineInstanceSpec, name string) bool {
 	card, network := CardOf(s, name), NetworkOf(s, name)
 	if card == nil || network == nil || !vmspec.IsSecondary(*network) || s.Domain.Devices.DisableHotplug {
 		return false
 	}
+	if old := s.Domain.Devices.UseVirtioTransitional; old != nil && *old && (card.Model == "" || card.Model == "virtio") {
+		return false
+	}
 	one := *card
 	one.State = ""
 	return vmspec.CheckHotplugCard(one) == nil
+}
+
+// LosableCard reports whether a VM that runs can lose a network card of a spec that it started with.
+func LosableCard(s *kubevirt.VirtualMachineInstanceSpec, name string) bool {
+	return PluggableCard(s, name) && CardOf(s, name).PciAddress == ""
 }
 
 // AbsentCards returns the names of the network cards that a spec says are absent.
@@ -103,11 +112,36 @@ func RemoveCards(s *kubevirt.VirtualMachineInstanceSpec, names ...string) {
 // StartedWithCard reports whether the VM of a pod has started with a card on a secondary network. The cards of a
 // pod from an older version are all of that kind.
 func StartedWithCard(p *corev1.Pod, name string) bool {
-	text, known := p.Annotations[AnnotationStartCards]
-	if _, asked := p.Annotations[AnnotationNetworks]; !known {
+	if _, known := p.Annotations[AnnotationStartCards]; !known {
+		_, asked := p.Annotations[AnnotationNetworks]
 		return asked
 	}
-	return slices.Contains(strings.Split(text, ","), name)
+	return StartNumber(p, name) > 0
+}
+
+// StartNumber returns the number of a card among those on secondary networks with which the VM of a pod has started,
+// from 1; 0 if it has none of the name, or has lost it, or if the pod is from an older version.
+func StartNumber(p *corev1.Pod, name string) int {
+	if name == "" {
+		return 0
+	}
+	return 1 + slices.Index(strings.Split(p.Annotations[AnnotationStartCards], ","), name)
+}
+
+// CardsToLose returns the names of the absent network cards of an instance with which its VM has started.
+func CardsToLose(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod) []string {
+	return slices.DeleteFunc(AbsentCards(&vmi.Spec), func(name string) bool {
+		return StartNumber(own, name) == 0 || !LosableCard(&vmi.Spec, name)
+	})
+}
+
+// SetLost notes that the VM of a pod has lost a card with which it started. The numbers of the others stay.
+func SetLost(p *corev1.Pod, name string) {
+	if i := StartNumber(p, name); i > 0 {
+		names := strings.Split(p.Annotations[AnnotationStartCards], ",")
+		names[i-1] = ""
+		p.Annotations[AnnotationStartCards] = strings.Join(names, ",")
+	}
 }
 
 // CardsToPlug returns the names of the network cards of an instance that its VM has not started with.

@@ -29,7 +29,10 @@ func OtherNetworks(vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) bool {
 			continue
 		}
 		number++
-		device := deviceOf(&vmi.Spec, n.Name, number)
+		if !StartedWithCard(p, n.Name) {
+			continue
+		}
+		device := deviceOf(&vmi.Spec, n.Name, cmp.Or(StartNumber(p, n.Name), number))
 		wants := selection(n.Multus.NetworkName)
 		for _, has := range asked {
 			if has.Interface != device {

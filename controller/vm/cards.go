@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // reasonCards is KubeVirt's reason for network cards that the running instance cannot get.
@@ -30,8 +29,8 @@ func (e cardsError) Unwrap() error { return e.error }
 // cards gives instances the network cards of their VirtualMachines.
 type cards struct{ client client.Client }
 
-// follow gives the running instance the network cards of the template, and takes away those that the template
-// says are absent. Once the VM has lost a card, neither the instance nor the template has it any more.
+// follow gives the running instance the network cards of the template, and takes those away again that the template
+// says are absent. [Reconciler.resize] takes away those that the instance was created with. Once the VM has lost a card, neither the instance nor the template has it any more.
 func (c *cards) follow(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance, staged bool) error {
 	if vm.Spec.Template == nil {
 		return nil
@@ -77,7 +76,6 @@ func withCards(template *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.Virt
 			}
 			notes.Got[name] = cardDigest(template, name)
 		case !got || has.State == kubevirt.InterfaceStateAbsent: // another one's, or on its way out
-		case wants.State == kubevirt.InterfaceStateAbsent && isPods(vmi, name):
 		default:
 			has.State = wants.State
 		}
@@ -173,7 +171,7 @@ func cardsOutdated(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInst
 		switch {
 		case got && was != cardDigest(template, name):
 			return true
-		case got && absent && (staged || isPods(vmi, name)):
+		case got && absent && staged:
 			return true
 		case !got && !absent && staged:
 			return true
@@ -202,10 +200,24 @@ func reported(vmi *kubevirt.VirtualMachineInstance, name string) *kubevirt.Virtu
 	return &vmi.Status.Interfaces[i]
 }
 
-// isPods reports whether the VM's own pod has the network of a card: the VM keeps the card until it ends.
-func isPods(vmi *kubevirt.VirtualMachineInstance, name string) bool {
-	s := reported(vmi, name)
-	return s != nil && s.PodInterfaceName != vmspec.PluginInterface(name)
+// lostCards returns the network cards that the running VM of an instance was created with, and has lost since.
+func lostCards(vmi *kubevirt.VirtualMachineInstance) []string {
+	notes, _ := pod.CardsOf(vmi)
+	return slices.DeleteFunc(notes.Start, func(name string) bool {
+		has := pod.CardOf(&vmi.Spec, name)
+		return has == nil || has.State != kubevirt.InterfaceStateAbsent || reported(vmi, name) != nil
+	})
+}
+
+// dropCards removes network cards from an instance that was created with them. It may get others of their names.
+func dropCards(vmi *kubevirt.VirtualMachineInstance, names []string) error {
+	notes, known := pod.CardsOf(vmi)
+	if !known || len(names) == 0 {
+		return nil
+	}
+	pod.RemoveCards(&vmi.Spec, names...)
+	notes.Start = slices.DeleteFunc(notes.Start, func(name string) bool { return slices.Contains(names, name) })
+	return noteCards(&vmi.ObjectMeta, notes)
 }
 
 // drop removes the absent cards that no instance has from the template.

@@ -115,11 +115,41 @@ func TestCards(t *testing.T) {
 	state("lan", kubevirt.InterfaceStateAbsent)
 	g.wantCards("default own:down", "default own:down", false)
 
-	// The cards of the pod stay until the VM restarts.
+	// So do cards that it was created with, once the VM has lost them.
 	state("own", kubevirt.InterfaceStateAbsent)
-	g.wantCards("default own:down", "default own:absent", true)
-	state("own", "")
-	g.wantCards("default own", "default own", false)
+	g.wantCards("default own:absent", "default own:absent", false)
+	state("own", "") // it is on its way out
+	g.wantCards("default own:absent", "default own", false)
+	g.reportCards("default eth0")
+	g.wantCards("default own", "default own", false) // and another one comes
+	g.reportCards("default eth0", "own")
+	state("own", kubevirt.InterfaceStateAbsent)
+	g.wantCards("default own:absent", "default own:absent", false)
+	g.reportCards("default eth0")
+	g.wantCards("default", "default", false)
+	notes, _ := pod.CardsOf(g.vmi())
+	assert.DeepEqual(t, notes, pod.Cards{Start: []string{"default"}})
+}
+
+// TestLostCard: an instance that has lost a card takes over what else a running VM can take over, and requires a restart
+// for the rest.
+func TestLostCard(t *testing.T) {
+	g := withNetworks(t)
+	g.template(func(s *kubevirt.VirtualMachineInstanceSpec) {
+		pod.CardOf(s, "own").State = kubevirt.InterfaceStateAbsent
+		s.NodeSelector = map[string]string{"a": "b"}
+	})
+	g.wantCards("default own:absent", "default own:absent", false)
+	g.reportCards("default eth0")
+	g.wantCards("default", "default", false)
+	assert.Equal(t, g.vmi().Spec.NodeSelector["a"], "b")
+	g.template(func(s *kubevirt.VirtualMachineInstanceSpec) { s.NodeSelector["a"] = "c" })
+	g.wantCards("default", "default", false)
+	assert.Equal(t, g.vmi().Spec.NodeSelector["a"], "c")
+	g.template(func(s *kubevirt.VirtualMachineInstanceSpec) { s.Hostname = "other" })
+	g.reconcile()
+	g.reconcile()
+	assert.Assert(t, g.restartRequired())
 }
 
 // TestCardsThatNeedARestart: a card that no running VM gets, and another edit of one that it has got, wait for a restart.
@@ -141,6 +171,9 @@ func TestCardsThatNeedARestart(t *testing.T) {
 		"another network": func(s *kubevirt.VirtualMachineInstanceSpec) { pod.NetworkOf(s, "lan").Multus.NetworkName = "other" },
 		"removed":         func(s *kubevirt.VirtualMachineInstanceSpec) { pod.RemoveCards(s, "lan") },
 		"its pod's":       func(s *kubevirt.VirtualMachineInstanceSpec) { pod.RemoveCards(s, "own") },
+		"default": func(s *kubevirt.VirtualMachineInstanceSpec) {
+			pod.CardOf(s, "default").State = kubevirt.InterfaceStateAbsent
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := withNetworks(t)
@@ -167,7 +200,9 @@ func TestCardsAfterAMigration(t *testing.T) {
 	g.template(func(s *kubevirt.VirtualMachineInstanceSpec) {
 		pod.CardOf(s, "lan").State = kubevirt.InterfaceStateAbsent
 	})
-	g.wantCards("default own lan", "default own lan:absent", true)
+	g.wantCards("default own lan:absent", "default own lan:absent", false)
+	g.reportCards("default eth0", "own net1")
+	g.wantCards("default own", "default own", false)
 }
 
 // TestCardsOfOlderInstances: an instance that an older version created gets no cards.

@@ -46,13 +46,12 @@ func grown(
 		spec.Networks[i].Multus.NetworkName = n.Multus.NetworkName
 	}
 	for _, card := range start.Domain.Devices.Interfaces {
-		if card.State == kubevirt.InterfaceStateAbsent { // the VM keeps it until it ends
+		if card.State == kubevirt.InterfaceStateAbsent && !pod.LosableCard(&start, card.Name) { // the VM keeps it until it ends
 			return nil, false
 		}
-		for i := range spec.Domain.Devices.Interfaces {
-			if has := &spec.Domain.Devices.Interfaces[i]; has.Name == card.Name {
-				has.State = card.State
-			}
+		has := pod.CardOf(spec, card.Name)
+		if has != nil && has.State != kubevirt.InterfaceStateAbsent { // or it is on its way out
+			has.State = card.State
 		}
 	}
 	if wants.CPU != nil {
@@ -107,19 +106,27 @@ func (r *Reconciler) resize(
 	if err != nil {
 		return err
 	}
-	if now == vmi.Annotations[pod.AnnotationTemplate] {
+	lost := lostCards(vmi)
+	if now == vmi.Annotations[pod.AnnotationTemplate] && len(lost) == 0 {
 		return nil
 	}
 	spec, live := grown(vm, t, vmi)
 	if !live {
 		return nil
 	}
+	before := vmi.DeepCopy()
+	vmi.Spec = *spec
+	if err := dropCards(vmi, lost); err != nil {
+		return err
+	}
 	fixed, err := fixedDigest(vm, cmp.Or(t, vm.Spec.Template), vmi)
 	if err != nil {
 		return err
 	}
-	before := vmi.DeepCopy()
-	vmi.Spec, vmi.Annotations[pod.AnnotationTemplate], vmi.Annotations[pod.AnnotationFixed] = *spec, now, fixed
+	if now, err = digest(vm, vmi); err != nil { // without the cards that it has lost
+		return err
+	}
+	vmi.Annotations[pod.AnnotationTemplate], vmi.Annotations[pod.AnnotationFixed] = now, fixed
 	instancetype.SetAnnotations(vmi.Annotations, vm)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.client.Patch(ctx, vmi, patch); err != nil {

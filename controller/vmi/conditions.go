@@ -71,11 +71,8 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 		set(migratable(vmi, v))
 		set(storageMigratable(vmi))
 	}
-	if v.running() && pod.OtherNetworks(vmi, v.pod) {
-		set(cond{
-			Type: kubevirt.VirtualMachineInstanceMigrationRequired, Status: corev1.ConditionTrue,
-			Reason: kubevirt.VirtualMachineInstanceReasonAutoMigrationDueToLiveUpdate, Message: "The VMI gets its network by a migration",
-		})
+	if c := migrationRequired(vmi, v); c != nil {
+		set(*c)
 	} else {
 		drop(kubevirt.VirtualMachineInstanceMigrationRequired)
 	}
@@ -102,6 +99,28 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 		drop(kubevirt.VirtualMachineInstanceSynchronized)
 	}
 	return all
+}
+
+// migrationRequired returns the condition of an instance that gets a network by a migration, or a network card
+// without one; nil for others.
+func migrationRequired(vmi *kubevirt.VirtualMachineInstance, v view) *cond {
+	c := cond{Type: kubevirt.VirtualMachineInstanceMigrationRequired, Status: corev1.ConditionTrue}
+	if !v.running() {
+		return nil
+	}
+	if pod.OtherNetworks(vmi, v.pod) {
+		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonAutoMigrationDueToLiveUpdate, "The VMI gets its network by a migration"
+		return &c
+	}
+	has := pod.PluggedCards(v.pod)
+	for _, name := range pod.CardsToPlug(vmi, v.pod) {
+		if !slices.ContainsFunc(has, func(c pod.PluggedCard) bool { return c.Name == name }) {
+			c.Status, c.Reason = corev1.ConditionFalse, kubevirt.VirtualMachineInstanceReasonAutoMigrationPending
+			c.Message = "The running VM is about to get network card " + name
+			return &c
+		}
+	}
+	return nil
 }
 
 func ready(v view) cond {

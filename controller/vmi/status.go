@@ -1,6 +1,7 @@
 package vmi
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -137,14 +138,13 @@ func interfaces(vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) []kubevirt.
 			}
 		default:
 			secondary++
-			one = attached[secondary]
+			one = attached[cmp.Or(pod.StartNumber(p, n.Name), secondary)]
+			one.MAC = cmp.Or(keptMAC(p, n.Name), one.MAC)
 		}
 		one.Name = n.Name
 		at := slices.IndexFunc(vmi.Spec.Domain.Devices.Interfaces, func(i kubevirt.Interface) bool { return i.Name == n.Name })
 		if at >= 0 && vmi.Spec.Domain.Devices.Interfaces[at].MacAddress != "" {
 			one.MAC = vmi.Spec.Domain.Devices.Interfaces[at].MacAddress
-		} else if mac := keptMAC(p, n.Name); mac != "" {
-			one.MAC = mac
 		}
 		all = append(all, one)
 	}
