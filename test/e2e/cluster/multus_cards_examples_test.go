@@ -14,8 +14,9 @@ import (
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// TestPluggedCards: a running VM gets network cards by its template, migrates with one, and loses one again. It needs
-// no restart for that, and nothing of a card that is gone is left.
+// TestPluggedCards: a running VM gets network cards by its template, migrates with one, and loses them again, also those
+// that it started with, and those that moved with it. It needs no restart and no further migration for that, and
+// nothing of a card that is gone is left.
 func TestPluggedCards(t *testing.T) {
 	withNetworks(t)
 	assert.NilError(t, suite.Apply(t.Context(), bridges))
@@ -34,22 +35,34 @@ func TestPluggedCards(t *testing.T) {
 				"memory": object{"guest": "128Mi"},
 				"devices": object{
 					"disks":      []object{{"name": "boot", "disk": object{"bus": "virtio"}}},
-					"interfaces": []object{{"name": "default", "masquerade": object{}}},
+					"interfaces": []object{{"name": "default", "masquerade": object{}}, {"name": "own", "bridge": object{}}},
 				},
 			},
-			"networks": []object{{"name": "default", "pod": object{}}},
+			"networks": []object{{"name": "default", "pod": object{}}, {"name": "own", "multus": object{"networkName": "lan-two"}}},
 			"volumes":  []object{{"name": "boot", "containerDisk": object{"image": suite.agent}}},
 		}}},
 	})
 	const boot = "cat /proc/sys/kernel/random/boot_id"
 	before, node := inGuest(t, name, boot), vmiField(t, name, ".status.nodeName")
+	reports := func(card, field string) string {
+		t.Helper()
+		return vmiField(t, name, fmt.Sprintf(".status.interfaces[?(@.name==%q)].%s", card, field))
+	}
+	const mac = "02:00:00:00:61:09"
 	add := func(card, network string) {
 		t.Helper()
 		kubectl(t, "patch", "vm", name, "--type=json", "-p", fmt.Sprintf(`[
-			{"op": "add", "path": "/spec/template/spec/domain/devices/interfaces/-", "value": {"name": %q, "bridge": {}}},
-			{"op": "add", "path": "/spec/template/spec/networks/-", "value": {"name": %q, "multus": {"networkName": %q}}}]`, card, card, network))
-		wait.Until(t, "the card "+card, func() bool {
-			return vmiField(t, name, fmt.Sprintf(".status.interfaces[?(@.name==%q)].interfaceName", card)) != ""
+			{"op": "add", "path": "/spec/template/spec/domain/devices/interfaces/-", "value": {"name": %q, "bridge": {}, "macAddress": %q}},
+			{"op": "add", "path": "/spec/template/spec/networks/-", "value": {"name": %q, "multus": {"networkName": %q}}}]`, card, mac, card, network))
+		wait.Until(t, "the card "+card, func() bool { return reports(card, "interfaceName") != "" })
+		assert.Equal(t, reports(card, "mac"), mac)
+	}
+	remove := func(card string, at int, left string) {
+		t.Helper()
+		kubectl(t, "patch", "vm", name, "--type=json", "-p", fmt.Sprintf(`[{"op": "add", "path": "/spec/template/spec/domain/devices/interfaces/%d/state", "value": "absent"}]`, at))
+		wait.Until(t, "no card "+card+" anywhere", func() bool {
+			return vmiField(t, name, ".spec.networks[*].name") == left && vmiField(t, name, ".status.interfaces[*].name") == left &&
+				kubectl(t, "get", "vm", name, "-o", "jsonpath={.spec.template.spec.networks[*].name}") == left
 		})
 	}
 	reaches := func(node, address string) {
@@ -71,8 +84,8 @@ func TestPluggedCards(t *testing.T) {
 		return kubectl(t, "get", "pods", "-l", "kubevirt.io=hotplug-disk", "-o", "name")
 	}
 	add("late", "lan-one")
-	assert.Equal(t, vmiField(t, name, `.status.interfaces[?(@.name=="late")].infoSource`), "domain, guest-agent, multus-status")
-	inGuest(t, name, "ip link set eth1 up; ip addr add 10.97.6.9/24 dev eth1")
+	assert.Equal(t, reports("late", "infoSource"), "domain, guest-agent, multus-status")
+	inGuest(t, name, "ip link set eth2 up; ip addr add 10.97.6.9/24 dev eth2")
 	reaches(node, "10.97.6.9")
 	assert.Equal(t, restart(), "")
 
@@ -86,21 +99,26 @@ func TestPluggedCards(t *testing.T) {
 	reaches(now, "10.97.6.9")
 	wait.Until(t, "no attachment pod of the source", func() bool { return !strings.Contains(attachments(), "hp-card-late") })
 
-	add("more", "lan-two")
 	pod := kubectl(t, "get", "pods", "--selector="+byName+"="+name, "--field-selector=spec.nodeName="+now, "-o", "jsonpath={.items[*].metadata.name}")
-	cards := func() string { return kubectl(t, "exec", pod, "--", "sh", "-c", "ls /sys/class/net") }
-	assert.Assert(t, strings.Contains(cards(), "eth2"), cards())
-	kubectl(t, "patch", "vm", name, "--type=json", "-p", `[{"op": "add", "path": "/spec/template/spec/domain/devices/interfaces/2/state", "value": "absent"}]`)
-	wait.Until(t, "no card more anywhere", func() bool {
-		template := kubectl(t, "get", "vm", name, "-o", "jsonpath={.spec.template.spec.networks[*].name}")
-		return vmiField(t, name, ".spec.networks[*].name") == "default late" && template == "default late" &&
-			vmiField(t, name, ".status.interfaces[*].name") == "default late" && !strings.Contains(attachments(), "hp-card-more")
-	})
-	assert.Assert(t, !strings.Contains(cards(), "eth2"), cards())
+	cards := func() string {
+		return strings.Join(strings.Fields(kubectl(t, "exec", pod, "--", "sh", "-c", "cd /sys/class/net; ls -d eth*")), " ")
+	}
+	remove("own", 1, "default late") // with which it started
+	assert.Equal(t, cards(), "eth0 eth2")
+	assert.Equal(t, reports("late", "podInterfaceName"), "net2")
+	reaches(now, "10.97.6.9")
+	remove("late", 1, "default") // which came with the guest
+	assert.Equal(t, cards(), "eth0")
+
+	add("late", "lan-one") // and again
+	inGuest(t, name, "ip link set eth1 up; ip addr add 10.97.6.9/24 dev eth1")
+	reaches(now, "10.97.6.9")
+	remove("late", 1, "default")
+	wait.Until(t, "no attachment pod", func() bool { return !strings.Contains(attachments(), "hp-card-") })
+	assert.Equal(t, cards(), "eth0")
 	assert.Equal(t, restart(), "")
+	assert.Equal(t, vmiField(t, name, `.status.conditions[?(@.type=="MigrationRequired")].status`), "")
 	if after := kubectl(t, "exec", pod, "--", "sh", "-c", boot); after != before {
 		t.Error("the guest has booted again")
 	}
-	kubectl(t, "patch", "vm", name, "--type=json", "-p", `[{"op": "add", "path": "/spec/template/spec/domain/devices/interfaces/1/state", "value": "absent"}]`)
-	wait.Until(t, "a restart is required for a card of the pod", func() bool { return restart() == "True" })
 }
