@@ -21,14 +21,15 @@ var guests = []struct {
 	flavour guest.Flavour
 	agent   bool
 	folder  string // of the disk in the image
+	media   int    // how many files the disk has as a CD
 }{
-	{"alpine-container-disk-demo", guest.Alpine, false, "disk"},
-	{"cirros-container-disk-demo", guest.Cirros, false, "disk"},
-	{"cirros-custom-container-disk-demo", guest.Cirros, false, "custom-disk"},
-	{"alpine-with-test-tooling-container-disk", guest.Alpine, true, "disk"},
-	{"fedora-with-test-tooling-container-disk", guest.Fedora, true, "disk"},
-	{"fedora-realtime-container-disk", guest.Fedora, true, "disk"},
-	{"virtio-container-disk", guest.Alpine, false, "disk"},
+	{"alpine-container-disk-demo", guest.Alpine, false, "disk", 4},
+	{"cirros-container-disk-demo", guest.Cirros, false, "disk", 0},
+	{"cirros-custom-container-disk-demo", guest.Cirros, false, "custom-disk", 0},
+	{"alpine-with-test-tooling-container-disk", guest.Alpine, true, "disk", 0},
+	{"fedora-with-test-tooling-container-disk", guest.Fedora, true, "disk", 0},
+	{"fedora-realtime-container-disk", guest.Fedora, true, "disk", 0},
+	{"virtio-container-disk", guest.Alpine, false, "disk", 27},
 }
 
 // pushTools pushes the image of the pods that specs start beside VMs, as a user who is not root: busybox,
@@ -105,6 +106,9 @@ func pushKernel(ctx context.Context, c *cluster.Cluster) error {
 func pushGuests(ctx context.Context, c *cluster.Cluster) error {
 	for _, g := range guests {
 		path, err := guest.TinyWithLogin(ctx, c.Control().GuestOptions(), g.flavour, g.agent)
+		if err == nil && g.media > 0 {
+			path, err = alsoCD(ctx, filepath.Dir(c.Kubeconfig()), path, g.media)
+		}
 		if err != nil {
 			return err
 		}
