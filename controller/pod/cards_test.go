@@ -55,9 +55,45 @@ func TestPluggableCards(t *testing.T) {
 	assert.Assert(t, PluggableCard(s, "lan"))
 	assert.Assert(t, !PluggableCard(s, "default"))
 	assert.Assert(t, !PluggableCard(s, "none"))
+	assert.Assert(t, LosableCard(s, "lan"))
+	s.Domain.Devices.Interfaces[1].PciAddress = "0000:00:05.0"
+	assert.Assert(t, PluggableCard(s, "lan") && !LosableCard(s, "lan"))
+	s.Domain.Devices.UseVirtioTransitional = new(true)
+	assert.Assert(t, !PluggableCard(s, "lan"))
+	s.Domain.Devices.Interfaces[1].Model = "e1000e"
+	assert.Assert(t, PluggableCard(s, "lan"))
 	s.Domain.Devices.Interfaces[1].BootOrder = new(uint(1))
 	assert.Assert(t, !PluggableCard(s, "lan"))
 	s.Domain.Devices.Interfaces[1].BootOrder = nil
 	s.Domain.Devices.DisableHotplug = true
 	assert.Assert(t, !PluggableCard(s, "lan"))
+}
+
+// TestLostCards: a VM loses absent cards that it started with, and the numbers of the others stay.
+func TestLostCards(t *testing.T) {
+	vmi := new(kubevirt.VirtualMachineInstance)
+	for _, name := range []string{"default", "one", "two", "got"} {
+		card := kubevirt.Interface{Name: name, State: kubevirt.InterfaceStateAbsent}
+		network := kubevirt.Network{Name: name, NetworkSource: kubevirt.NetworkSource{Multus: &kubevirt.MultusNetwork{NetworkName: name}}}
+		if name == "default" {
+			network.NetworkSource = kubevirt.DefaultPodNetwork().NetworkSource
+		}
+		vmi.Spec.Domain.Devices.Interfaces = append(vmi.Spec.Domain.Devices.Interfaces, card)
+		vmi.Spec.Networks = append(vmi.Spec.Networks, network)
+	}
+	own := new(corev1.Pod)
+	own.Annotations = map[string]string{AnnotationNetworks: `[{"name": "one", "interface": "net1"}, {"name": "two", "interface": "net2"}]`}
+	assert.Equal(t, len(CardsToLose(vmi, own)), 0) // of an older version
+	own.Annotations[AnnotationStartCards] = "one,two"
+	assert.DeepEqual(t, CardsToLose(vmi, own), []string{"one", "two"})
+	SetLost(own, "one")
+	SetLost(own, "none")
+	assert.Equal(t, own.Annotations[AnnotationStartCards], ",two")
+	assert.DeepEqual(t, CardsToLose(vmi, own), []string{"two"})
+	assert.Equal(t, StartNumber(own, "two"), 2)
+	assert.Assert(t, !StartedWithCard(own, "one") && !StartedWithCard(own, ""))
+
+	assert.Assert(t, !OtherNetworks(vmi, own))
+	vmi.Spec.Networks[2].Multus.NetworkName = "other"
+	assert.Assert(t, OtherNetworks(vmi, own))
 }

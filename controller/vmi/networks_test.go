@@ -4,12 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -120,4 +122,37 @@ func TestMigrationRequired(t *testing.T) {
 			t.Errorf("network %s: %+v", tt.network, c)
 		}
 	}
+}
+
+// TestNoMigrationRequired: a running instance says that the card that it is about to get needs no migration.
+func TestNoMigrationRequired(t *testing.T) {
+	g := newRig(t)
+	lan := func(name string) kubevirt.Network {
+		return kubevirt.Network{Name: name, NetworkSource: kubevirt.NetworkSource{Multus: &kubevirt.MultusNetwork{NetworkName: name}}}
+	}
+	g.add(func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "one"}, {Name: "two"}}
+		vmi.Spec.Networks = []kubevirt.Network{lan("one"), lan("two")}
+	})
+	g.reconcile()
+	p := g.onePod()
+	g.bind(p, "node1")
+	g.state(p, running)
+	required := func() *kubevirt.VirtualMachineInstanceCondition {
+		g.reconcile()
+		return g.condition(kubevirt.VirtualMachineInstanceMigrationRequired)
+	}
+	assert.Assert(t, required() == nil)
+	// It loses the first card, whose place the second one does not take.
+	fakecluster.Change(t, g.Cluster, g.vmi(), func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "two"}, {Name: "late"}}
+		vmi.Spec.Networks = []kubevirt.Network{lan("two"), lan("late")}
+	})
+	fakecluster.Change(t, g.Cluster, g.onePod(), func(p *corev1.Pod) { pod.SetLost(p, "one") })
+	c := required()
+	assert.Assert(t, c != nil && c.Status == corev1.ConditionFalse && c.Reason == kubevirt.VirtualMachineInstanceReasonAutoMigrationPending, "%+v", c)
+	fakecluster.Change(t, g.Cluster, g.onePod(), func(p *corev1.Pod) {
+		assert.NilError(t, pod.SetPluggedCards(p, []pod.PluggedCard{{Name: "late", Container: "c"}}))
+	})
+	assert.Assert(t, required() == nil)
 }

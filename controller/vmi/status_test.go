@@ -208,6 +208,16 @@ func TestInterfaces(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
+	// The VM loses a card: the others stay where they are in the pod.
+	pod.SetLost(p, "storage")
+	vmi.Spec.Domain.Devices.Interfaces = append(vmi.Spec.Domain.Devices.Interfaces, kubevirt.Interface{Name: "storage", State: kubevirt.InterfaceStateAbsent})
+	got = nil
+	for _, card := range interfaces(vmi, p) {
+		got = append(got, card.Name+" "+card.PodInterfaceName)
+	}
+	if diff := cmp.Diff([]string{"default eth0", "late " + vmspec.PluginInterface("late"), "backup net2"}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
 	vmi.Spec.Networks = nil
 	vmi.Spec.Domain.Devices.AutoattachPodInterface = new(false)
 	if got := interfaces(vmi, p); got != nil {
