@@ -32,7 +32,7 @@ func attachments(p *corev1.Pod) map[int]kubevirt.VirtualMachineInstanceNetworkIn
 				continue
 			}
 			one := kubevirt.VirtualMachineInstanceNetworkInterface{
-				PodInterfaceName: name, MAC: r.MAC, IPs: r.IPs, InfoSource: "multus-status",
+				PodInterfaceName: name, MAC: r.MAC, IPs: r.IPs, InfoSource: "domain, multus-status",
 			}
 			if len(r.IPs) > 0 {
 				one.IP = r.IPs[0]

@@ -84,7 +84,9 @@ func TestPluggedCards(t *testing.T) {
 		return kubectl(t, "get", "pods", "-l", "kubevirt.io=hotplug-disk", "-o", "name")
 	}
 	add("late", "lan-one")
-	assert.Equal(t, reports("late", "infoSource"), "domain, guest-agent, multus-status")
+	for _, card := range []string{"own", "late"} {
+		assert.Equal(t, reports(card, "infoSource"), "domain, guest-agent, multus-status")
+	}
 	inGuest(t, name, "ip link set eth2 up; ip addr add 10.97.6.9/24 dev eth2")
 	reaches(node, "10.97.6.9")
 	assert.Equal(t, restart(), "")
