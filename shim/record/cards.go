@@ -18,25 +18,18 @@ type PluggedCard struct {
 }
 
 // FindCard returns the position of a card in Cards by its name, -1 if there is none.
-func (r Container) FindCard(name string) int {
-	return slices.IndexFunc(r.Cards, func(c PluggedCard) bool { return c.Card.Name == name })
-}
+func (r Container) FindCard(name string) int { return find(r.Cards, name) }
 
 // WithCard returns the record with a card in the state that c says. The record that others
 // read stays as it is.
 func (r Container) WithCard(c PluggedCard) Container {
-	r.Cards = slices.Clone(r.Cards)
-	if i := r.FindCard(c.Card.Name); i >= 0 {
-		r.Cards[i] = c
-		return r
-	}
-	r.Cards = append(r.Cards, c)
+	r.Cards = with(r.Cards, c)
 	return r
 }
 
 // WithoutCard returns the record without a card.
 func (r Container) WithoutCard(name string) Container {
-	r.Cards = slices.DeleteFunc(slices.Clone(r.Cards), func(c PluggedCard) bool { return c.Card.Name == name })
+	r.Cards = without(r.Cards, name)
 	return r
 }
 

@@ -59,24 +59,17 @@ func (r Container) AsStarted() Container {
 }
 
 // FindPlugged returns the position of a disk in Plugged by its name, -1 if there is none.
-func (r Container) FindPlugged(name string) int {
-	return slices.IndexFunc(r.Plugged, func(p PluggedDisk) bool { return p.Disk.Name == name })
-}
+func (r Container) FindPlugged(name string) int { return find(r.Plugged, name) }
 
 // WithPlugged returns the record with a disk in the state that p says. The record that
 // others read stays as it is.
 func (r Container) WithPlugged(p PluggedDisk) Container {
-	r.Plugged = slices.Clone(r.Plugged)
-	if i := r.FindPlugged(p.Disk.Name); i >= 0 {
-		r.Plugged[i] = p
-		return r
-	}
-	r.Plugged = append(r.Plugged, p)
+	r.Plugged = with(r.Plugged, p)
 	return r
 }
 
 // WithoutPlugged returns the record without a disk.
 func (r Container) WithoutPlugged(name string) Container {
-	r.Plugged = slices.DeleteFunc(slices.Clone(r.Plugged), func(p PluggedDisk) bool { return p.Disk.Name == name })
+	r.Plugged = without(r.Plugged, name)
 	return r
 }
