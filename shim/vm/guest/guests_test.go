@@ -763,7 +763,7 @@ func TestUSB(t *testing.T) {
 	}
 }
 
-// TestPreservedDisplay: a client that must not disturb another sees the display only while nobody else does.
+// TestPreservedDisplay: a client that must not disturb another sees the display only while no other client does.
 func TestPreservedDisplay(t *testing.T) {
 	n := newNode(t)
 	v := n.add("a", record.Running)
