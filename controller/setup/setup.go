@@ -1,5 +1,5 @@
 // Package setup completes the set-up of reconcilers: how many of their objects a
-// manager reconciles at once, how long one may take, and when it tries again. It
+// manager reconciles at once, in which order, how long one may take, and when it tries again. It
 // leaves what a reconciler watches to the reconciler's package.
 package setup
 
@@ -31,7 +31,7 @@ func Complete(b *ctrl.Builder, name string, r reconcile.Reconciler, o Options) e
 			ReconciliationTimeout:   o.Timeout,
 			RateLimiter:             backoff(),
 		}).
-		Complete(r)
+		Complete(Unhurried(r))
 	if err != nil {
 		return fmt.Errorf("set up the controller %s: %w", name, err)
 	}

@@ -18,20 +18,23 @@ import (
 )
 
 const (
-	makes        = "patch VirtualMachine, create ControllerRevision, create VirtualMachineInstance, patch status of VirtualMachine"
+	creates      = "patch VirtualMachine, create ControllerRevision, create VirtualMachineInstance"
+	makes        = creates + ", patch status of VirtualMachine"
 	writesStatus = "patch status of VirtualMachine"
 )
 
-// TestStart: a VM gets its finalizer, one instance and a status, in this order, and
+// TestStart: a VM gets its finalizer, one instance and, after the instance's event, a status, in this order, and
 // while nothing changes nothing is written.
 func TestStart(t *testing.T) {
 	g := newRig(t)
 	g.add(always, withUUID)
 	g.reconcile()
-	g.expect(makes)
+	g.expect(creates)
 	if vmi := g.vmi(); !metav1.IsControlledBy(vmi, g.vm()) || vmi.Annotations[kubevirt.VirtualMachineGenerationAnnotation] != "3" {
 		t.Errorf("instance: %+v", vmi.ObjectMeta)
 	}
+	g.reconcile()
+	g.expect(writesStatus)
 	g.printable(kubevirt.VirtualMachineStatusStarting)
 	if e := g.Events(); !strings.HasPrefix(e, "Normal SuccessfulCreate") {
 		t.Errorf("events: %s", e)
@@ -51,6 +54,35 @@ func TestStart(t *testing.T) {
 	}
 	g.reconcile()
 	g.expect("")
+}
+
+// TestStartInCrowd: a new VM whose instance runs before the instance's event has its turn takes one status.
+func TestStartInCrowd(t *testing.T) {
+	g := newRig(t)
+	g.add(always, withUUID)
+	g.reconcile()
+	g.phase(kubevirt.Running)
+	g.reconcile()
+	g.expect(makes)
+	g.printable(kubevirt.VirtualMachineStatusRunning)
+}
+
+// TestStartOnRequest: the status records at once that a start was carried out where the strategy alone does not
+// say that there is an instance: nothing would keep the VM from a second start.
+func TestStartOnRequest(t *testing.T) {
+	for _, strategy := range []kubevirt.VirtualMachineRunStrategy{
+		kubevirt.RunStrategyOnce, kubevirt.RunStrategyRerunOnFailure, kubevirt.RunStrategyManual,
+	} {
+		g := newRig(t)
+		g.add(strategy, withUUID)
+		if strategy == kubevirt.RunStrategyManual {
+			g.request(kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StartRequest})
+		}
+		g.reconcile()
+		if s := g.vm().Status; s.RunStrategy != strategy || len(s.StateChangeRequests) > 0 || !s.Created {
+			t.Errorf("%s: status %+v", strategy, s)
+		}
+	}
 }
 
 // TestRestartRequired: a template that changes under a running instance is noted,

@@ -177,7 +177,9 @@ func (r *Reconciler) run(
 		}
 		return ctrl.Result{}, r.stop(ctx, vm, vmi)
 	case o.decision.start && o.failure == nil:
-		o.vmi, o.failure = r.start(ctx, vm, c)
+		if o.vmi, o.failure = r.start(ctx, vm, c); unknown == nil && o.reportLater(vm) {
+			return ctrl.Result{}, nil // the instance's event triggers the report
+		}
 	default:
 		if o.failure == nil {
 			o.template, o.failure = r.templateOf(ctx, vm, vmi)

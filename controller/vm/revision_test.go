@@ -121,6 +121,7 @@ func TestStartRestarts(t *testing.T) {
 		g := newRig(t)
 		g.add(always, admitted)
 		g.reconcile()
+		g.reconcile()
 		fakecluster.Change(t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) {
 			vm.Generation, vm.Spec.Template.Spec.Hostname = 4, "other"
 		})

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/instancetype"
@@ -23,8 +22,8 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 		return err
 	}
 	all := ctrl.NewControllerManagedBy(m).
-		For(new(kubevirt.VirtualMachine)).
-		Watches(new(kubevirt.VirtualMachineInstance), handler.EnqueueRequestsFromMapFunc(sameName)).
+		Watches(new(kubevirt.VirtualMachine), setup.Urgent(requested)).
+		Watches(new(kubevirt.VirtualMachineInstance), setup.Urgent(ended)).
 		Watches(new(corev1.PersistentVolumeClaim), index.Handler(r.client, new(kubevirt.VirtualMachineList), index.PVC, client.Object.GetName))
 	for _, kind := range instancetype.Kinds() {
 		all.WatchesMetadata(kind, handler.EnqueueRequestsFromMapFunc(r.whoWants))
@@ -32,7 +31,13 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	return setup.Complete(all, "vm", r, setup.Options{Workers: 8, Timeout: 30 * time.Second})
 }
 
-// sameName is the VirtualMachine that an instance belongs to, or could.
-func sameName(_ context.Context, o client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
+// requested reports whether the status of a VirtualMachine does not have the last request of its users yet: that
+// the VirtualMachine starts, stops or changes. A status of one that runs can wait.
+func requested(o client.Object) bool {
+	vm := o.(*kubevirt.VirtualMachine)
+	return vm.Generation != vm.Status.DesiredGeneration || len(vm.Status.StateChangeRequests) > 0 || vm.DeletionTimestamp != nil
 }
+
+// ended reports whether an instance has ended: its VirtualMachine may start again. The VirtualMachine of an
+// instance has its name.
+func ended(o client.Object) bool { return o.(*kubevirt.VirtualMachineInstance).IsFinal() }

@@ -54,6 +54,14 @@ func (o outcome) again(now time.Time) time.Duration {
 	return 0
 }
 
+// reportLater reports whether the first status of a VirtualMachine, whose first instance was just created, can wait for the
+// instance's event: it records nothing that the next step needs. With many new VirtualMachines the instance runs
+// before that event's turn comes, and one status is enough.
+func (o outcome) reportLater(vm *kubevirt.VirtualMachine) bool {
+	return o.failure == nil && !o.lacksClass && o.strategy == kubevirt.RunStrategyAlways &&
+		vm.Status.PrintableStatus == "" && vm.Status.StartFailure == nil && len(vm.Status.StateChangeRequests) == 0
+}
+
 // report writes the VirtualMachine's status, if it has changed.
 func (r *Reconciler) report(ctx context.Context, vm *kubevirt.VirtualMachine, o outcome) error {
 	next := status(vm, o, r.now())
