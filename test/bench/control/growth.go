@@ -18,7 +18,9 @@ type step struct {
 	created     time.Duration // until the API server had taken those
 	ran         time.Duration // until all of those ran
 	burst       []float64     // the seconds that each of those took to run
-	steady      []float64     // the same of the others
+	early       []float64     // the same of the next few, created one by one while the controller reports on those
+	rest        time.Duration // until the controller had no more to do then
+	steady      []float64     // the same of the others, created one by one after that
 	cpu         map[string]float64
 	footprint   footprint // at the end
 	requests    requests
@@ -27,8 +29,12 @@ type step struct {
 // Rate is how many objects a second KubeVirt's density test creates.
 const Rate = 10
 
-// maxSteady bounds the number of a step's objects that are created one by one.
-const maxSteady = 100
+// maxSteady bounds the number of a step's objects that are created one by one, and maxEarly those of them that
+// are created before the controller rests.
+const (
+	maxSteady = 100
+	maxEarly  = 10
+)
 
 // grow adds objects up to a number of them, and measures.
 func (r *rig) grow(ctx context.Context, t *transitions, prefix string, from, to int, wanted func(ns, name string) object) (s step, err error) {
@@ -69,15 +75,14 @@ func (r *rig) grow(ctx context.Context, t *transitions, prefix string, from, to 
 	for name := range s.cpu {
 		s.cpu[name] -= before[name]
 	}
-	for _, o := range objects[s.atOnce:] {
-		if err := t.create(ctx, r.client, o); err != nil {
-			return s, err
-		}
-		if err := sleep(ctx, time.Second/time.Duration(r.Rate)); err != nil {
-			return s, err
-		}
+	later := s.atOnce + min((s.grown-s.atOnce)/2, maxEarly)
+	if s.early, err = r.oneByOne(ctx, t, objects[s.atOnce:later], keys[s.atOnce:later]); err != nil {
+		return s, err
 	}
-	if s.steady, err = t.wait(ctx, keys[s.atOnce:]); err != nil {
+	if s.rest, err = r.rest(ctx); err != nil {
+		return s, err
+	}
+	if s.steady, err = r.oneByOne(ctx, t, objects[later:], keys[later:]); err != nil {
 		return s, err
 	}
 	if s.footprint, err = r.footprint(ctx); err != nil {
@@ -86,6 +91,19 @@ func (r *rig) grow(ctx context.Context, t *transitions, prefix string, from, to 
 	all, err := readAudit(r.dir)
 	s.requests = all.requests[ns]
 	return s, err
+}
+
+// oneByOne creates objects at the rate, and returns the seconds that each took to run.
+func (r *rig) oneByOne(ctx context.Context, t *transitions, objects []object, keys []client.ObjectKey) ([]float64, error) {
+	for _, o := range objects {
+		if err := t.create(ctx, r.client, o); err != nil {
+			return nil, err
+		}
+		if err := sleep(ctx, time.Second/time.Duration(r.Rate)); err != nil {
+			return nil, err
+		}
+	}
+	return t.wait(ctx, keys)
 }
 
 // each returns milliseconds for each of the objects that were created at once.

@@ -106,6 +106,8 @@ func growthSection(name string, o Options, idle footprint, steps []step) report.
 		{"created at once, each", "ms", func(s step) float64 { return s.each(s.created.Seconds()) }, true, 0},
 		{"to Running at once, each", "ms", func(s step) float64 { return s.each(s.ran.Seconds()) }, true, flatGoal},
 		{"controller's CPU, each", "ms", func(s step) float64 { return s.each(s.cpu[program]) }, true, flatGoal},
+		{"at rest after all ran", "s", func(s step) float64 { return s.rest.Seconds() }, false, 0},
+		{"one by one before that, Running: P50", "ms", func(s step) float64 { return seconds(s.early, 0.5) * 1000 }, true, 0},
 		{"one by one, Running: P50", "ms", func(s step) float64 { return seconds(s.steady, 0.5) * 1000 }, true, 0},
 		{"one by one, Running: P95", "ms", func(s step) float64 { return seconds(s.steady, 0.95) * 1000 }, true, 0},
 		{"the leader's RSS", "MiB", func(s step) float64 { return s.footprint.rss }, false, allGoal},

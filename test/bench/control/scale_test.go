@@ -85,6 +85,15 @@ func TestLeads(t *testing.T) {
 	}
 }
 
+// TestQueued: requests of all reconcilers and priorities count, and those that are being reconciled.
+func TestQueued(t *testing.T) {
+	got, err := queued(strings.NewReader("# TYPE workqueue_depth gauge\n" +
+		"workqueue_depth{controller=\"vm\",name=\"vm\",priority=\"0\"} 2\nworkqueue_depth{controller=\"vm\",name=\"vm\",priority=\"10\"} 1\n" +
+		"controller_runtime_active_workers{controller=\"vmi\"} 3\nworkqueue_retries_total{controller=\"vm\"} 9\n"))
+	assert.NilError(t, err)
+	assert.Equal(t, got, 6.0)
+}
+
 // TestTransitions: a VMI's first moment of running counts.
 func TestTransitions(t *testing.T) {
 	tr := &transitions{

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/procfs"
 
@@ -88,16 +90,25 @@ func (r *rig) leader(ctx context.Context) (*replica, error) {
 
 // leads asks a replica's metrics whether it leads.
 func (p *replica) leads(ctx context.Context) (bool, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.metrics+"/metrics", nil)
+	metrics, err := p.read(ctx)
 	if err != nil {
 		return false, err
 	}
+	defer metrics.Close()
+	return leads(metrics)
+}
+
+// read returns a replica's metrics, which the caller closes.
+func (p *replica) read(ctx context.Context) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.metrics+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return false, fmt.Errorf("read a replica's metrics: %w", err)
+		return nil, fmt.Errorf("read a replica's metrics: %w", err)
 	}
-	defer response.Body.Close()
-	return leads(response.Body)
+	return response.Body, nil
 }
 
 // leads looks for the metric in Prometheus' text format.
@@ -109,4 +120,56 @@ func leads(metrics io.Reader) (bool, error) {
 		}
 	}
 	return false, errors.Join(errors.New("no metric leader_election_master_status"), lines.Err())
+}
+
+// pause is the time between two looks at the controller's queues, and calm how many in a row must find them empty.
+const (
+	pause = 200 * time.Millisecond
+	calm  = 3
+)
+
+// rest waits until the leader has nothing to do, and returns how long it had.
+func (r *rig) rest(ctx context.Context) (time.Duration, error) {
+	begun := time.Now()
+	last := begun
+	for quiet := 0; quiet < calm; {
+		p, err := r.leader(ctx)
+		if err != nil {
+			return 0, err
+		}
+		metrics, err := p.read(ctx)
+		if err != nil {
+			return 0, err
+		}
+		n, err := queued(metrics)
+		metrics.Close()
+		if err != nil {
+			return 0, err
+		}
+		if quiet++; n > 0 {
+			quiet, last = 0, time.Now()
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return 0, err
+		}
+	}
+	return last.Sub(begun), nil
+}
+
+// queued returns how many requests wait in the queues of reconcilers, or are being reconciled.
+func queued(metrics io.Reader) (float64, error) {
+	n := 0.0
+	lines := bufio.NewScanner(metrics)
+	for lines.Scan() {
+		name, value, ok := strings.Cut(lines.Text(), "} ")
+		if !ok || !strings.HasPrefix(name, "workqueue_depth{") && !strings.HasPrefix(name, "controller_runtime_active_workers{") {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read the metric %s: %w", name, err)
+		}
+		n += v
+	}
+	return n, lines.Err()
 }
