@@ -19,18 +19,25 @@ import (
 const (
 	// PVC finds objects by the names of the PVCs that they use.
 	PVC = "nodevirt.io/pvc"
-	// Owner finds objects by the UID of their controller, as [OwnerOf] returns it.
+	// Owner finds objects by the UID of their controller, as the function of [OwnerOf] returns it.
 	Owner = "nodevirt.io/owner"
 	// OwnerNone stands for the UID of objects without a controller.
 	OwnerNone = "none"
 )
 
-// OwnerOf returns the value of the index [Owner].
-func OwnerOf(o client.Object) []string {
-	if owner := metav1.GetControllerOf(o); owner != nil {
-		return []string{string(owner.UID)}
+// OwnerOf returns a function for the index [Owner] of a kind of controllers. Objects of other controllers are not in the
+// index: there may be many, and each takes memory.
+func OwnerOf(kind string) client.IndexerFunc {
+	return func(o client.Object) []string {
+		switch owner := metav1.GetControllerOf(o); {
+		case owner == nil:
+			return []string{OwnerNone}
+		case owner.Kind != kind:
+			return nil
+		default:
+			return []string{string(owner.UID)}
+		}
 	}
-	return []string{OwnerNone}
 }
 
 // Add lets a manager's cache index the objects of a kind. By names the index; of returns an

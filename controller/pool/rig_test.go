@@ -46,7 +46,7 @@ func newRig(t *testing.T) *rig {
 		},
 		Status: []client.Object{new(vmPool), new(kubevirt.VirtualMachine), new(kubevirt.VirtualMachineInstance)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
-			return b.WithIndex(new(kubevirt.VirtualMachine), index.Owner, index.OwnerOf)
+			return b.WithIndex(new(kubevirt.VirtualMachine), index.Owner, index.OwnerOf(api.VirtualMachinePoolKind))
 		},
 	})
 	g.r = NewReconciler(Options{

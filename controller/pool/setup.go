@@ -20,7 +20,7 @@ import (
 // SetUp lets the manager run the reconciler. The events of VMs are enough: a VM's
 // status changes with its instance.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
-	if err := index.Add(ctx, m, new(kubevirt.VirtualMachine), index.Owner, index.OwnerOf); err != nil {
+	if err := index.Add(ctx, m, new(kubevirt.VirtualMachine), index.Owner, index.OwnerOf(api.VirtualMachinePoolKind)); err != nil {
 		return err
 	}
 	all := ctrl.NewControllerManagedBy(m).

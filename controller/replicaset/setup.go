@@ -19,7 +19,7 @@ import (
 
 // SetUp lets the manager run the reconciler.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
-	if err := index.Add(ctx, m, new(instance), index.Owner, index.OwnerOf); err != nil {
+	if err := index.Add(ctx, m, new(instance), index.Owner, index.OwnerOf(kubevirt.VirtualMachineInstanceReplicaSetGroupVersionKind.Kind)); err != nil {
 		return err
 	}
 	all := ctrl.NewControllerManagedBy(m).
