@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -14,6 +16,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/pool"
+	"github.com/nodevirt/nodevirt/controller/share"
 	"github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -23,18 +26,19 @@ import (
 // PVCs, ResourceQuotas, and the objects of our kinds, each without the fields that no reconciler reads. A trimmed
 // object must not be written back whole: writes are patches.
 func caches() cache.Options {
+	pool := share.NewPool()
 	objects := map[client.Object]cache.ByObject{
 		new(corev1.Pod): {
 			Label:     podSelector(),
-			Transform: trimmed(trimPod),
+			Transform: trimmed(pool, trimPod),
 		},
-		new(corev1.Node):                  {Transform: trimmed(trimNode)},
-		new(corev1.PersistentVolumeClaim): {Transform: trimmed(trimPVC)},
-		new(corev1.ResourceQuota):         {Transform: trimmed(trimQuota)},
+		new(corev1.Node):                  {Transform: trimmed(pool, trimNode)},
+		new(corev1.PersistentVolumeClaim): {Transform: trimmed(pool, trimPVC)},
+		new(corev1.ResourceQuota):         {Transform: trimmed(pool, trimQuota)},
 	}
 	for _, k := range kinds.All() {
 		if k.Cached {
-			objects[k.Object()] = cache.ByObject{Transform: trimmed(trimMeta)}
+			objects[k.Object()] = cache.ByObject{Transform: trimmed(pool, trimMeta)}
 		}
 	}
 	return cache.Options{
@@ -54,13 +58,15 @@ func podSelector() labels.Selector {
 }
 
 // trimmed makes a cache's transformation of a function that changes its object. The cache keeps a
-// copy, whose slices have no spare capacity: decoders leave some. Other objects (a tombstone of one
-// that was deleted) stay as they are.
-func trimmed[T client.Object](trim func(T)) func(any) (any, error) {
+// copy, whose slices have no spare capacity: decoders leave some. The copy shares parts with others of the pool. Other
+// objects (a tombstone of one that was deleted) stay as they are.
+func trimmed[T client.Object](pool *share.Pool, trim func(T)) func(any) (any, error) {
 	return func(object any) (any, error) {
 		if o, ok := object.(T); ok {
 			trim(o)
-			return o.DeepCopyObject(), nil
+			kept := o.DeepCopyObject()
+			pool.Share(kept)
+			return kept, nil
 		}
 		return object, nil
 	}
@@ -106,7 +112,10 @@ func trimPod(p *corev1.Pod) {
 		metav1.SetMetaDataLabel(&p.ObjectMeta, kubevirt.CreatedByLabel, labels[kubevirt.CreatedByLabel])
 	}
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Volumes: pvcs(p.Spec.Volumes), Containers: sizes(p.Spec.Containers)}
-	p.Status.EphemeralContainerStatuses = nil
+	p.Status.EphemeralContainerStatuses, p.Status.HostIPs, p.Status.StartTime = nil, nil, nil
+	p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodInitialized || c.Type == corev1.ContainersReady
+	})
 	for _, all := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
 		for i, c := range all {
 			all[i] = corev1.ContainerStatus{Name: c.Name, State: c.State, Resources: c.Resources}

@@ -23,7 +23,7 @@ import (
 
 // maxLive is how many bytes the caches may hold for a running VM: its object, its instance's
 // and its pod's. Go's heap is half as large again before garbage is collected.
-const maxLive = 27 << 9
+const maxLive = 9 << 10
 
 // TestCacheMemory: the caches' memory for a VM is bounded.
 func TestCacheMemory(t *testing.T) {
