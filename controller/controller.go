@@ -9,7 +9,9 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
+	eventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
+	clientevents "k8s.io/client-go/tools/events"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/api"
 	"github.com/nodevirt/nodevirt/controller/config"
+	"github.com/nodevirt/nodevirt/controller/events"
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/tracing"
@@ -179,9 +182,13 @@ func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tr
 	if _, err := m.GetCache().GetInformer(ctx, new(kubevirt.KubeVirt), cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("watch the configuration: %w", err)
 	}
+	sender, err := newEvents(m)
+	if err != nil {
+		return err
+	}
 	in := kind.Cluster{
 		Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Holder: held, ExportImage: exporter,
-		ExportProxyNamespace: proxyNamespace, Config: configuration, NetworkDisks: o.NetworkDisks, Version: o.Version, Tracing: traces, Now: time.Now,
+		ExportProxyNamespace: proxyNamespace, Config: configuration, NetworkDisks: o.NetworkDisks, Version: o.Version, Tracing: traces, Events: sender.Recorder, Now: time.Now,
 	}
 	for _, k := range kinds.All() {
 		if k.SetUp == nil {
@@ -192,6 +199,19 @@ func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tr
 		}
 	}
 	return nil
+}
+
+// newEvents lets the manager run what sends the reconcilers' events.
+func newEvents(m manager.Manager) (*events.Sender, error) {
+	c, err := eventsv1.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("set up the client of events: %w", err)
+	}
+	sender := events.NewSender(&clientevents.EventSinkImpl{Interface: c}, m.GetScheme(), slog.New(logr.ToSlogHandler(m.GetLogger())))
+	if err := m.Add(sender); err != nil {
+		return nil, fmt.Errorf("add the sender of events: %w", err)
+	}
+	return sender, nil
 }
 
 // configuration returns the source of the configuration, with a reader of the KubeVirt object.

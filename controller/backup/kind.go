@@ -75,7 +75,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	}
 	mounts := mount.Mounts{Live: m.GetAPIReader(), Uncached: in.Uncached, Pods: vmis.Pods, Holder: in.Holder}
 	r := &Reconciler{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Mounts: mounts, Nodes: nodes, Now: in.Now, Events: m.GetEventRecorder("vmbackup-controller"),
+		Client: m.GetClient(), Live: m.GetAPIReader(), Mounts: mounts, Nodes: nodes, Now: in.Now, Events: in.Events("vmbackup-controller"),
 	}
 	if err := r.SetUp(ctx, m); err != nil {
 		return err

@@ -40,7 +40,7 @@ func Kind() kind.Kind {
 func setUp(ctx context.Context, in kind.Cluster) error {
 	m := in.Manager
 	r := &Reconciler{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("clone-controller"), Now: in.Now,
+		Client: m.GetClient(), Live: m.GetAPIReader(), Events: in.Events("clone-controller"), Now: in.Now,
 	}
 	return r.SetUp(ctx, m)
 }

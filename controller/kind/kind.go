@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -93,7 +94,9 @@ type Cluster struct {
 	NetworkDisks bool
 	// Tracing traces reconciles; nil for none.
 	Tracing *tracing.Tracing
-	Now     func() time.Time
+	// Events returns the recorder of a controller's events.
+	Events func(controller string) events.EventRecorder
+	Now    func() time.Time
 }
 
 // Name returns the kind's name, such as VirtualMachine.

@@ -58,9 +58,9 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 		return err
 	}
 	r := NewReconciler(Options{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachineinstance-migration-controller"),
+		Client: m.GetClient(), Live: m.GetAPIReader(), Events: in.Events("virtualmachineinstance-migration-controller"),
 		Pods: vmis.Pods, Config: in.Config, Nodes: nodes, Now: in.Now,
-		Volumes: &hotplug.Moves{Client: m.GetClient(), Events: m.GetEventRecorder("virtualmachine-controller"), Holder: in.Holder},
+		Volumes: &hotplug.Moves{Client: m.GetClient(), Events: in.Events("virtualmachine-controller"), Holder: in.Holder},
 	})
 	if err := r.SetUp(ctx, m); err != nil {
 		return err

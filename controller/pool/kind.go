@@ -38,7 +38,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	}
 	r := NewReconciler(Options{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Revisions: in.Uncached, DataVolumes: dataVolumes,
-		Events: m.GetEventRecorder("virtualmachinepool-controller"), Now: in.Now,
+		Events: in.Events("virtualmachinepool-controller"), Now: in.Now,
 	})
 	return r.SetUp(ctx, m)
 }

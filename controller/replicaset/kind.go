@@ -32,7 +32,7 @@ func Kind() kind.Kind {
 func setUp(ctx context.Context, in kind.Cluster) error {
 	m := in.Manager
 	r := &Reconciler{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachinereplicaset-controller"),
+		Client: m.GetClient(), Live: m.GetAPIReader(), Events: in.Events("virtualmachinereplicaset-controller"),
 		Now: in.Now,
 	}
 	return r.SetUp(ctx, m)

@@ -52,7 +52,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	}
 	r := NewReconciler(Options{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Revisions: in.Uncached, Snapshots: snapshots, DataVolumes: dataVolumes,
-		Events: m.GetEventRecorder("virtualmachinerestore-controller"), Now: in.Now,
+		Events: in.Events("virtualmachinerestore-controller"), Now: in.Now,
 	})
 	return r.SetUp(ctx, m)
 }

@@ -90,7 +90,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	}
 	r := NewReconciler(Options{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Revisions: in.Uncached, Volumes: volumes, DataVolumes: dataVolumes, Pods: vmis.Pods, Holder: in.Holder,
-		Nodes: nodes, Events: m.GetEventRecorder("virtualmachinesnapshot-controller"), Now: in.Now,
+		Nodes: nodes, Events: in.Events("virtualmachinesnapshot-controller"), Now: in.Now,
 	})
 	return r.SetUp(ctx, m, volumes.Watch)
 }

@@ -62,7 +62,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	}
 	saves := &memory.Saves{Live: m.GetAPIReader(), Uncached: in.Uncached, Pods: vmis.Pods, Nodes: nodes, Holder: in.Holder}
 	r := NewReconciler(Options{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
+		Client: m.GetClient(), Live: m.GetAPIReader(), Events: in.Events("virtualmachine-controller"),
 		Config: in.Config, Now: in.Now, Revisions: in.Uncached, DataVolumes: dataVolumes, Snapshots: snapshots, Memory: saves,
 	})
 	return r.SetUp(ctx, m)

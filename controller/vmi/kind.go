@@ -63,7 +63,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 		return err
 	}
 	h := &hotplug.Reconciler{
-		Client: in.Manager.GetClient(), Events: in.Manager.GetEventRecorder(eventSource), Guests: r.Guests, Nodes: nodes, Holder: in.Holder, Now: in.Now,
+		Client: in.Manager.GetClient(), Events: in.Events(eventSource), Guests: r.Guests, Nodes: nodes, Holder: in.Holder, Now: in.Now,
 	}
 	return h.SetUp(ctx, in.Manager)
 }
@@ -76,7 +76,7 @@ func New(in kind.Cluster) (*Reconciler, error) {
 		return nil, err
 	}
 	return NewReconciler(Options{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder(eventSource),
+		Client: m.GetClient(), Live: m.GetAPIReader(), Events: in.Events(eventSource),
 		DataVolumes:  dataVolumes,
 		NetworkDisks: in.NetworkDisks,
 		Config:       in.Config,
