@@ -19,7 +19,7 @@ type step struct {
 	ran         time.Duration // until all of those ran
 	burst       []float64     // the seconds that each of those took to run
 	early       []float64     // the same of the next few, created one by one while the controller reports on those
-	rest        time.Duration // until the controller had no more to do then
+	rest        time.Duration // from when all of those ran until the controller had no more to do
 	steady      []float64     // the same of the others, created one by one after that
 	cpu         map[string]float64
 	footprint   footprint // at the end
@@ -68,7 +68,8 @@ func (r *rig) grow(ctx context.Context, t *transitions, prefix string, from, to 
 	if s.burst, err = t.wait(ctx, keys[:s.atOnce]); err != nil {
 		return s, err
 	}
-	s.ran = time.Since(begun)
+	ran := time.Now()
+	s.ran = ran.Sub(begun)
 	if s.cpu, err = r.cpu(); err != nil {
 		return s, err
 	}
@@ -79,7 +80,7 @@ func (r *rig) grow(ctx context.Context, t *transitions, prefix string, from, to 
 	if s.early, err = r.oneByOne(ctx, t, objects[s.atOnce:later], keys[s.atOnce:later]); err != nil {
 		return s, err
 	}
-	if s.rest, err = r.rest(ctx); err != nil {
+	if s.rest, err = r.rest(ctx, ran); err != nil {
 		return s, err
 	}
 	if s.steady, err = r.oneByOne(ctx, t, objects[later:], keys[later:]); err != nil {

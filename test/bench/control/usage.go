@@ -128,10 +128,9 @@ const (
 	calm  = 3
 )
 
-// rest waits until the leader has nothing to do, and returns how long it had.
-func (r *rig) rest(ctx context.Context) (time.Duration, error) {
-	begun := time.Now()
-	last := begun
+// rest waits until the leader has nothing to do, and returns how long after a time that was.
+func (r *rig) rest(ctx context.Context, since time.Time) (time.Duration, error) {
+	last := time.Now()
 	for quiet := 0; quiet < calm; {
 		p, err := r.leader(ctx)
 		if err != nil {
@@ -153,7 +152,7 @@ func (r *rig) rest(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	return last.Sub(begun), nil
+	return last.Sub(since), nil
 }
 
 // queued returns how many requests wait in the queues of reconcilers, or are being reconciled.
