@@ -112,13 +112,13 @@ func (p *Pool) fields(v reflect.Value) {
 			}
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if f := v.Field(i); f.CanSet() { // not those of a time or a quantity
+		for _, f := range v.Fields() {
+			if f.CanSet() { // not those of a time or a quantity
 				p.value(f)
 			}
 		}
 	case reflect.Map:
-		if m, ok := v.Interface().(map[string]string); ok {
+		if m, ok := reflect.TypeAssert[map[string]string](v); ok {
 			for key, value := range m {
 				m[p.text(key)] = p.text(value) // Go replaces the key's text, too
 			}
