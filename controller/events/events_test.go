@@ -143,6 +143,23 @@ func TestOutage(t *testing.T) {
 	})
 }
 
+// TestEnd: events that wait when the sender should end are sent.
+func TestEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		scheme := runtime.NewScheme()
+		assert.NilError(t, corev1.AddToScheme(scheme))
+		to := new(server)
+		s := NewSender(to, scheme, slog.New(slog.DiscardHandler))
+		r := s.Recorder("virtualmachine-controller")
+		r.Eventf(pod("a"), nil, corev1.EventTypeNormal, "Started", "Run", "started")
+		r.Eventf(pod("a"), nil, corev1.EventTypeNormal, "Stopped", "Stop", "stopped")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		assert.NilError(t, s.Start(ctx))
+		assert.Equal(t, to.took(), "create a Started, create a Stopped")
+	})
+}
+
 // TestBounds: what waits for the API server, and what is remembered, has a bound.
 func TestBounds(t *testing.T) {
 	sending(t, func(t *testing.T, to *server, r clientevents.EventRecorder) {

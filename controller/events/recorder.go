@@ -24,6 +24,8 @@ const (
 	senders = 16
 	// waiting is how many events may wait for one sender; further ones are dropped.
 	waiting = 256
+	// farewell bounds how long events are sent once the sender should end.
+	farewell = 2 * time.Second
 	// maxNote is the API server's bound of an event's text.
 	maxNote = 1024
 )
@@ -53,17 +55,24 @@ func NewSender(to sink, scheme *runtime.Scheme, log *slog.Logger) *Sender {
 	return s
 }
 
-// Start sends events until the context ends.
+// Start sends events until the context ends, and then those that wait, for a short time.
 func (s *Sender) Start(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, queue := range s.queues {
 		all.Go(func() {
 			q := &series{to: s.to, log: s.log, seed: s.seed, now: s.now, seen: newMemory()}
-			for {
+			for ctx.Err() == nil {
 				select {
 				case e := <-queue:
 					q.send(ctx, e)
 				case <-ctx.Done():
+				}
+			}
+			for until := s.now().Add(farewell); s.now().Before(until); {
+				select {
+				case e := <-queue:
+					q.send(ctx, e)
+				default:
 					return
 				}
 			}

@@ -25,6 +25,8 @@ const (
 	// tries bounds how often an event is sent while the API server is away, retry is the time between two.
 	tries = 12
 	retry = 10 * time.Second
+	// requestTime bounds one request.
+	requestTime = 10 * time.Second
 )
 
 // sent is an event that may repeat: its series, and when the API server got that.
@@ -77,7 +79,7 @@ func (s *series) send(ctx context.Context, e *eventsv1.Event) {
 }
 
 func (s *series) create(ctx context.Context, e *eventsv1.Event) {
-	s.try(ctx, e.Namespace+"/"+e.Name, func() error {
+	s.try(ctx, e.Namespace+"/"+e.Name, func(ctx context.Context) error {
 		_, err := s.to.Create(ctx, e)
 		return err
 	})
@@ -92,7 +94,7 @@ func (s *series) update(ctx context.Context, e sent) bool {
 		return true // never: these are numbers and times
 	}
 	exists := true
-	s.try(ctx, e.namespace+"/"+e.name, func() error {
+	s.try(ctx, e.namespace+"/"+e.name, func(ctx context.Context) error {
 		_, err := s.to.Patch(ctx, &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: e.name}}, patch)
 		if apierrors.IsNotFound(err) {
 			exists = false
@@ -103,11 +105,14 @@ func (s *series) update(ctx context.Context, e sent) bool {
 	return exists
 }
 
-// try sends until the API server answers. What it refuses is not sent again.
-func (s *series) try(ctx context.Context, name string, send func() error) {
+// try sends until the API server answers, or once if the context has ended. What the API server refuses is not sent
+// again.
+func (s *series) try(ctx context.Context, name string, send func(context.Context) error) {
 	var err error
 	for range tries {
-		if err = send(); err == nil || ctx.Err() != nil {
+		request, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTime)
+		err = send(request)
+		if cancel(); err == nil || ctx.Err() != nil {
 			return
 		}
 		if _, answered := err.(apierrors.APIStatus); answered && !apierrors.IsTooManyRequests(err) && !apierrors.IsServerTimeout(err) {
