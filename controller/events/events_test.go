@@ -38,6 +38,13 @@ func (s *server) note(verb, text string) error {
 	return nil
 }
 
+// failWith has the server answer with what a function returns.
+func (s *server) failWith(f func(verb string) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = f
+}
+
 func (s *server) Create(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
 	return e, s.note("create", e.Regarding.Name+" "+e.Reason)
 }
@@ -112,12 +119,12 @@ func TestSeries(t *testing.T) {
 		time.Sleep(gap + time.Second)
 		warn("a")
 		assert.Equal(t, to.took(), "create a FailedCreate")
-		to.fail = func(verb string) error {
+		to.failWith(func(verb string) error {
 			if verb == "patch" {
 				return apierrors.NewNotFound(schema.GroupResource{Resource: "events"}, "a")
 			}
 			return nil
-		}
+		})
 		warn("a")
 		if got := to.took(); !strings.HasSuffix(got, ", create a FailedCreate") {
 			t.Errorf("an event that is gone: %s", got)
@@ -128,14 +135,14 @@ func TestSeries(t *testing.T) {
 // TestOutage: an event waits for an API server that does not answer, and not for one that refuses it.
 func TestOutage(t *testing.T) {
 	sending(t, func(t *testing.T, to *server, r clientevents.EventRecorder) {
-		to.fail = func(string) error { return errors.New("connection refused") }
+		to.failWith(func(string) error { return errors.New("connection refused") })
 		r.Eventf(pod("a"), nil, corev1.EventTypeNormal, "Started", "Run", "started")
 		assert.Equal(t, to.took(), "create a Started")
 		time.Sleep(retry)
 		assert.Equal(t, to.took(), "create a Started")
-		to.fail = func(string) error {
+		to.failWith(func(string) error {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "a", errors.New("the namespace is being terminated"))
-		}
+		})
 		time.Sleep(retry)
 		assert.Equal(t, to.took(), "create a Started")
 		time.Sleep(tries * retry)
@@ -164,7 +171,7 @@ func TestEnd(t *testing.T) {
 func TestBounds(t *testing.T) {
 	sending(t, func(t *testing.T, to *server, r clientevents.EventRecorder) {
 		gate := make(chan struct{})
-		to.fail = func(string) error { <-gate; return nil }
+		to.failWith(func(string) error { <-gate; return nil })
 		for range 10 * waiting {
 			r.Eventf(pod("a"), nil, corev1.EventTypeNormal, "Started", "Run", "started") // does not block
 		}
