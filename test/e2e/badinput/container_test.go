@@ -61,6 +61,9 @@ func containerCases() []badCase {
 			pod: vmi(`"firmware":{"kernelBoot":{"container":{"image":"other","kernelPath":"/boot/vmlinuz"}}}`, ""),
 		},
 		{
+			name: "a path where the image has no file", at: atCreate, code: codes.InvalidArgument, pod: vmiAt("/other/disk.img"),
+		},
+		{
 			name: "image that was not pulled", at: atCreate, absent: true,
 			files: []images.File{{Name: "disk", Data: make([]byte, 1024)}}, code: codes.NotFound,
 		},
