@@ -75,7 +75,7 @@ func TestMachineControls(t *testing.T) {
 		c.comesBack(before)
 	}
 
-	c.wantExecError(codes.InvalidArgument, `no machine control "nodevirt.io/explode": after nodevirt.io/ comes one of backup, backup-cancel, backup-finish, backup-serve, backup-status, card-attach, card-detach, card-status, connect, console, disk-attach, disk-detach, disk-grow, disk-status, filesystems, freeze, guest-info, keep-frozen, link-state, memory-dump, memory-dump-status, memory-save, memory-save-end, migrate-cancel,`,
+	c.wantExecError(codes.InvalidArgument, `no machine control "nodevirt.io/explode": after nodevirt.io/ comes one of backup, backup-cancel, backup-finish, backup-serve, backup-status, card-attach, card-detach, card-status, connect, console, disk-attach, disk-detach, disk-grow, disk-status, display, filesystems, freeze, guest-info, keep-frozen, link-state, memory-dump, memory-dump-status, memory-save, memory-save-end, migrate-cancel,`,
 		10, "nodevirt.io/explode")
 	c.wantExecError(codes.InvalidArgument, "takes no arguments", 10, "nodevirt.io/pause", "now")
 	c.wantExecError(codes.Unknown, "the VM has no display", 10, "nodevirt.io/screenshot")
