@@ -37,7 +37,7 @@ func crashLoop(vm *kubevirt.VirtualMachine, o outcome) *cond {
 		why = c.Message
 	}
 	text := fmt.Sprintf("%d in a row ended within %s of their start, or never ran. The last: %s", f.ConsecutiveFailCount, backoff.Steady, why)
-	if o.decision.stop && f.RetryAfterTimestamp != nil {
+	if next := o.decision.stop || o.vmi.DeletionTimestamp != nil; next && f.RetryAfterTimestamp != nil {
 		text += " The next start is at " + f.RetryAfterTimestamp.UTC().Format(time.RFC3339) + "."
 	}
 	return &cond{Type: kubevirt.VirtualMachineFailure, Status: corev1.ConditionTrue, Reason: reasonBackOff, Message: text}
