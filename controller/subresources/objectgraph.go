@@ -12,6 +12,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/instancetype"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/state"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -55,11 +56,11 @@ func (g *graphs) machine(ctx context.Context, c *call) error {
 	case err != nil && !apierrors.IsNotFound(err):
 		return err
 	}
-	if m := vm.Spec.Instancetype; m != nil {
-		addTypes(&root, m, vm.Status.InstancetypeRef)
-	}
-	if m := vm.Spec.Preference; m != nil {
-		addTypes(&root, m, vm.Status.PreferenceRef)
+	for _, r := range instancetype.References(vm) { // a restored VM can do without the object, and not without the revision
+		one := node("instancetype.kubevirt.io", r.Kind, r.Namespace, r.Name, dependency)
+		one.Optional = new(true)
+		add(&root, one)
+		add(&root, node("apps", "ControllerRevision", vm.Namespace, r.Revision, dependency))
 	}
 	if t := vm.Spec.Template; t != nil {
 		kept, err := state.Of(ctx, g.objects, vm)
@@ -130,42 +131,6 @@ func filtered(given []kubevirt.ObjectGraphNode, wants func(*kubevirt.ObjectGraph
 		}
 	}
 	return all
-}
-
-// addTypes adds an instance type or preference, which a restored VM can do without, and the revision that it uses,
-// which it can't.
-func addTypes(to *kubevirt.ObjectGraphNode, m kubevirt.Matcher, used *kubevirt.InstancetypeStatusRef) {
-	kind, namespace := canonical(m.GetKind()), *to.ObjectReference.Namespace
-	if strings.HasPrefix(kind, "VirtualMachineCluster") {
-		namespace = ""
-	}
-	if kind != "" && m.GetName() != "" {
-		one := node("instancetype.kubevirt.io", kind, namespace, m.GetName(), dependency)
-		one.Optional = new(true)
-		add(to, one)
-	}
-	revision := m.GetRevisionName()
-	if used != nil {
-		revision = ""
-		if used.ControllerRevisionRef != nil {
-			revision = used.ControllerRevisionRef.Name
-		}
-	}
-	if revision != "" {
-		add(to, node("apps", "ControllerRevision", *to.ObjectReference.Namespace, revision, dependency))
-	}
-}
-
-// canonical returns the kind of an instance type or preference, which matchers write in any case; empty for others.
-func canonical(kind string) string {
-	for _, known := range []string{
-		"VirtualMachineInstancetype", "VirtualMachineClusterInstancetype", "VirtualMachinePreference", "VirtualMachineClusterPreference",
-	} {
-		if strings.EqualFold(kind, known) {
-			return known
-		}
-	}
-	return ""
 }
 
 // addDependencies adds what an instance names, and the PVC with its persistent state unless it is nil.

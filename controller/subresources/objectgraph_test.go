@@ -20,7 +20,7 @@ import (
 func testObjectGraphs(t *testing.T, w *world, front tls.Certificate) {
 	vm := w.vm(t, "graph", kubevirt.RunStrategyAlways)
 	vm.Spec.Instancetype = &kubevirt.InstancetypeMatcher{Kind: "virtualmachineclusterinstancetype", Name: "small"}
-	vm.Spec.Preference = &kubevirt.PreferenceMatcher{Kind: "VirtualMachinePreference", Name: "linux", RevisionName: "linux-1"}
+	vm.Spec.Preference = &kubevirt.PreferenceMatcher{Kind: "virtualmachinepreferences", Name: "linux", RevisionName: "linux-1"}
 	secret := func(name string) *corev1.LocalObjectReference { return &corev1.LocalObjectReference{Name: name} }
 	spec := &vm.Spec.Template.Spec
 	spec.Domain.Devices.TPM = &kubevirt.TPMDevice{Persistent: new(true)}

@@ -554,7 +554,7 @@ func TestForward(t *testing.T) {
 	wantError(t, n.Forward(t.Context(), "pod-a", 80, client), `VM container "vm": `) // there is no such namespace
 	wantError(t, n.Forward(t.Context(), "pod-a", 5900, client), `VM container "vm": connect to the display`)
 
-	n.serveDisplay(t, r.ID)
+	n.serveDisplay(t, r.ID, greet)
 	done := make(chan error, 1)
 	go func() { done <- n.Forward(t.Context(), "pod-a", 5900, client) }()
 	got := make([]byte, 12)
@@ -567,8 +567,14 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// serveDisplay answers one client of a VM's display after the other, as a VNC server begins.
-func (n *node) serveDisplay(t *testing.T, id string) {
+// greet begins as a VNC server does, and ends.
+func greet(c net.Conn) {
+	_, _ = io.WriteString(c, "RFB 003.008\n")
+	_ = c.Close()
+}
+
+// serveDisplay accepts the clients of a VM's display.
+func (n *node) serveDisplay(t *testing.T, id string, serve func(net.Conn)) {
 	t.Helper()
 	if err := os.MkdirAll(n.layout.DisplayDir(id), 0o700); err != nil {
 		t.Fatal(err)
@@ -584,8 +590,7 @@ func (n *node) serveDisplay(t *testing.T, id string) {
 			if err != nil {
 				return
 			}
-			_, _ = io.WriteString(c, "RFB 003.008\n")
-			_ = c.Close()
+			go serve(c)
 		}
 	}()
 }
@@ -685,7 +690,7 @@ func TestConnect(t *testing.T) {
 			t.Errorf("%s: it wrote %q", port, out)
 		}
 	}
-	n.serveDisplay(t, r.ID)
+	n.serveDisplay(t, r.ID, greet)
 	if out, err := connect("5900"); err != nil || out != "connected\nRFB 003.008\n" {
 		t.Errorf("%q, %v", out, err)
 	}
@@ -776,19 +781,7 @@ func TestPreservedDisplay(t *testing.T) {
 	v.Publish(r)
 	wantError(t, call(stream.Streams{}, alone), "needs streams")
 	wantError(t, call(open(), alone), "connect to the display")
-	assert.NilError(t, os.MkdirAll(n.layout.DisplayDir(r.ID), 0o700))
-	l, err := net.Listen("unix", n.layout.DisplaySocket(r.ID))
-	assert.NilError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _, _ = io.Copy(io.Discard, c); _ = c.Close() }()
-		}
-	}()
+	n.serveDisplay(t, r.ID, func(c net.Conn) { _, _ = io.Copy(io.Discard, c); _ = c.Close() })
 	join := func(command ...string) (leave func()) {
 		in, away := io.Pipe()
 		heard, out := io.Pipe()
