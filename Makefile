@@ -267,7 +267,7 @@ test-upgrade: packages kubernetes build controller ## Upgrade a cluster with run
 	UPGRADE_FROM=$(abspath $(BIN))/older $(GOTEST) -tags $(TAGS),upgrade -count 1 -timeout $(TIMEOUT) ./test/e2e/upgrade $(FLAGS)
 
 test-migrations: VMS = 20
-test-migrations: packages kubernetes build controller ## Drain a node with VMs, move one again and again, and break migrations; VMS=20 MOVES=50 MIGRATIONS=30 SEED=1
+test-migrations: packages kubernetes storage build controller ## Drain a node with VMs, move one again and again, and break migrations; VMS=20 MOVES=50 MIGRATIONS=30 SEED=1
 	go vet -tags $(TAGS),cluster,slow ./test/e2e/nodes
 	$(GOTEST) -tags $(TAGS),cluster,slow -count 1 -timeout 4h -v ./test/e2e/nodes -run 'TestDrainedNode$$|TestManyMoves$$|TestBrokenMigrations$$' \
 		-vms $(VMS) -moves $(MOVES) -migrations $(MIGRATIONS) -seed $(SEED) $(FLAGS)

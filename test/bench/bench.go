@@ -12,6 +12,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/bench/report"
 	"github.com/nodevirt/nodevirt/test/loopfs"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/slowlink"
 )
 
 // Options say what to measure, and how much of it.
@@ -36,47 +37,60 @@ type bench struct {
 	run         func(*rig, context.Context) (report.Section, error)
 	shim        func(map[string]any) // changes the shim's configuration; none if nil
 	fs          string               // a separate file system for the node; the host's if empty
-	lazy        node.Lazy            // how much of an image the node fetches before a VM starts
+	images      source               // how the node gets its images
+}
+
+// source is how much of an image a node fetches before a VM starts, and by which link. By default, it fetches all of
+// it over loopback.
+type source struct {
+	lazy node.Lazy
+	link slowlink.Link
 }
 
 // benches are in the order of the report.
 func benches() []bench {
 	return []bench{
-		{"start", "a VM's start, against the same domain through libvirt alone", (*rig).start, debug, "", node.Whole},
-		{"size", "a VM's start, by the size of its disk", (*rig).size, nil, "", node.Whole},
-		{"disk", "an image's disk made ready, against qemu-img alone", (*rig).disk, nil, "", node.Whole},
-		{"clone", "the same with reflinks, for an image's first VM and its second", (*rig).clone, nil, loopfs.XFS, node.Whole},
-		{"second", "the disk of an image's second VM", (*rig).second, debug, "", node.Whole},
-		{"again", "the same with reflinks", (*rig).second, debug, loopfs.XFS, node.Whole},
-		{"blockio", "reads of a VM's disk by QEMU's block layer, against a plain file", (*rig).blockIO, nil, "", node.Whole},
-		{"iscsi", "the same over iSCSI, against a plain tgtd", (*rig).blockISCSI, nil, "", node.Whole},
-		{"iscsiclone", "the same with reflinks", (*rig).blockISCSI, nil, loopfs.XFS, node.Whole},
-		{"iofile", "a guest's disk of mode file, against QEMU alone", (*rig).ioFile, nil, "", node.Whole},
-		{"ioraw", "a guest's disk of mode raw, against QEMU alone", (*rig).ioRaw, nil, "", node.Whole},
-		{"ioiscsi", "a guest's disk over iSCSI, against QEMU alone with a plain tgtd", (*rig).ioISCSI, nil, "", node.Whole},
-		{"ioclone", "the same with reflinks", (*rig).ioISCSI, nil, loopfs.XFS, node.Whole},
-		{"iopvc", "a guest's disk.img on a PVC, against QEMU alone", ioPVC(false, false), nil, "", node.Whole},
-		{"iopvct", "the same with an I/O thread", ioPVC(false, true), nil, "", node.Whole},
-		{"ioblock", "a guest's block device of a PVC, against QEMU alone", ioPVC(true, false), nil, "", node.Whole},
-		{"ioblockt", "the same with an I/O thread", ioPVC(true, true), nil, "", node.Whole},
-		{"origin", "an image's disk written to a new PVC, against qemu-img alone", (*rig).origin, nil, "", node.Whole},
-		{"cold", "from the registry to a running guest, by phase", (*rig).cold, nil, "", node.Whole},
-		{"lazy", "the same of an image that is fetched while its guest boots, against a warm node", (*rig).lazy, nil, "", node.InBackground},
-		{"stored", "bytes stored for VMs of one image, against copies", (*rig).stored, nil, loopfs.XFS, node.Whole},
-		{"calls", "calls that are passed on, against containerd", (*rig).calls, nil, "", node.Whole},
-		{"pod", "an ordinary pod's start, against containerd", (*rig).pod, nil, "", node.Whole},
-		{"memory", "memory beside QEMU", (*rig).memory, nil, "", node.Whole},
-		{"fork", "guests from the checkpoint of one that has booted, against its boot", (*rig).fork, debug, "", node.Whole},
-		{"freeze", "how long a guest's file system is frozen for a copy of a disk", (*rig).freeze, nil, loopfs.XFS, node.Whole},
-		{"burst", "guests that boot at once, and what the shim costs when they idle", (*rig).burst, nil, "", node.Whole},
-		{"windows", "an idle guest as Windows needs it, against one without its timers and enlightenments", (*rig).windows, nil, "", node.Whole},
+		{"start", "a VM's start, against the same domain through libvirt alone", (*rig).start, debug, "", source{}},
+		{"size", "a VM's start, by the size of its disk", (*rig).size, nil, "", source{}},
+		{"disk", "an image's disk made ready, against qemu-img alone", (*rig).disk, nil, "", source{}},
+		{"clone", "the same with reflinks, for an image's first VM and its second", (*rig).clone, nil, loopfs.XFS, source{}},
+		{"second", "the disk of an image's second VM", (*rig).second, debug, "", source{}},
+		{"again", "the same with reflinks", (*rig).second, debug, loopfs.XFS, source{}},
+		{"blockio", "reads of a VM's disk by QEMU's block layer, against a plain file", (*rig).blockIO, nil, "", source{}},
+		{"iscsi", "the same over iSCSI, against a plain tgtd", (*rig).blockISCSI, nil, "", source{}},
+		{"iscsiclone", "the same with reflinks", (*rig).blockISCSI, nil, loopfs.XFS, source{}},
+		{"iofile", "a guest's disk of mode file, against QEMU alone", (*rig).ioFile, nil, "", source{}},
+		{"ioraw", "a guest's disk of mode raw, against QEMU alone", (*rig).ioRaw, nil, "", source{}},
+		{"ioiscsi", "a guest's disk over iSCSI, against QEMU alone with a plain tgtd", (*rig).ioISCSI, nil, "", source{}},
+		{"ioclone", "the same with reflinks", (*rig).ioISCSI, nil, loopfs.XFS, source{}},
+		{"iopvc", "a guest's disk.img on a PVC, against QEMU alone", ioPVC(false, false), nil, "", source{}},
+		{"iopvct", "the same with an I/O thread", ioPVC(false, true), nil, "", source{}},
+		{"ioblock", "a guest's block device of a PVC, against QEMU alone", ioPVC(true, false), nil, "", source{}},
+		{"ioblockt", "the same with an I/O thread", ioPVC(true, true), nil, "", source{}},
+		{"origin", "an image's disk written to a new PVC, against qemu-img alone", (*rig).origin, nil, "", source{}},
+		{"cold", "from the registry to a running guest, by phase", (*rig).cold, nil, "", source{}},
+		{"lazy", "the same of an image that is fetched while its guest boots, against a warm node", lazyImage(coldSize, 3, lazyGoal), nil, "", source{lazy: node.InBackground}},
+		{"stored", "bytes stored for VMs of one image, against copies", (*rig).stored, nil, loopfs.XFS, source{}},
+		{"calls", "calls that are passed on, against containerd", (*rig).calls, nil, "", source{}},
+		{"pod", "an ordinary pod's start, against containerd", (*rig).pod, nil, "", source{}},
+		{"memory", "memory beside QEMU", (*rig).memory, nil, "", source{}},
+		{"fork", "guests from the checkpoint of one that has booted, against its boot", (*rig).fork, debug, "", source{}},
+		{"freeze", "how long a guest's file system is frozen for a copy of a disk", (*rig).freeze, nil, loopfs.XFS, source{}},
+		{"burst", "guests that boot at once, and what the shim costs when they idle", (*rig).burst, nil, "", source{}},
+		{"windows", "an idle guest as Windows needs it, against one without its timers and enlightenments", (*rig).windows, nil, "", source{}},
 	}
 }
 
-// named are benches that run only if they are chosen: make bench does not install what they need.
+// named are benches that run only if they are chosen: make bench does not install what they need, or they take long.
 func named() []bench {
+	lazy := source{lazy: node.InBackground}
+	farLazy := source{lazy: node.InBackground, link: farLink()}
 	return []bench{
-		{"iorbd", "a guest's disk on RBD, against QEMU alone; run make bench-ceph", (*rig).ioRBD, onCeph, "", node.Whole},
+		{"coldfar", "cold, with a registry behind 20 ms and 200 Mbit/s", (*rig).cold, nil, "", source{link: farLink()}},
+		{"lazyfar", "lazy, with a registry behind 20 ms and 200 Mbit/s", lazyImage(coldSize, 3, lazyGoal), nil, "", farLazy},
+		{"lazylarge", "lazy, with an image of 10 GiB; it needs 60 GiB of disk", lazyImage(largeSize, 1, lazyLargeGoal), nil, "", lazy},
+		{"lazylargefar", "both", lazyImage(largeSize, 1, lazyLargeGoal), nil, "", farLazy},
+		{"iorbd", "a guest's disk on RBD, against QEMU alone; run make bench-ceph", (*rig).ioRBD, onCeph, "", source{}},
 	}
 }
 
@@ -144,7 +158,7 @@ func (o Options) runOne(ctx context.Context, b bench) (s report.Section, err err
 	}
 	n, err := node.Start(ctx, node.Options{
 		Dir: dir, Bound: true,
-		ShimConfig: b.shim, Lazy: b.lazy,
+		ShimConfig: b.shim, Lazy: b.images.lazy, Link: b.images.link,
 	})
 	if n != nil {
 		defer func() { err = errors.Join(err, n.Stop(end)) }()
@@ -152,7 +166,7 @@ func (o Options) runOne(ctx context.Context, b bench) (s report.Section, err err
 	if err != nil {
 		return s, err
 	}
-	rig, err := newRig(ctx, n, o, b.fs)
+	rig, err := newRig(ctx, n, o, b)
 	if err != nil {
 		return s, err
 	}

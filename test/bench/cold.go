@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/bench/report"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/slowlink"
 )
 
 // coldSize is what the data of a disk take that a node does not have yet, in bytes.
@@ -26,9 +28,10 @@ const coldSize = 1 << 30
 // cold measures the time from an image in the registry to a guest that runs, by phases, and the
 // least time that fetching the bytes takes.
 func (r *rig) cold(ctx context.Context) (s report.Section, err error) {
-	s.Title = fmt.Sprintf("A node that has nothing of an image of %d MiB, from the registry to a running guest", coldSize>>20)
+	s.Title = fmt.Sprintf("A node that has nothing of an image of %d MiB, from the registry over %s to a running guest",
+		coldSize>>20, r.link)
 	s.Notes = []string{
-		"The floor: a Go program gets the same bytes by HTTP over loopback, and hashes them. Boot is the",
+		"The floor: a Go program gets the same bytes by HTTP over such a link, and hashes them. Boot is the",
 		"guest's own, under the node's accelerator, until it answers HTTP.",
 	}
 	phases := []report.Series{{Of: "pull"}, {Of: "pod"}, {Of: "create"}, {Of: "start"}, {Of: "boot"}}
@@ -38,7 +41,7 @@ func (r *rig) cold(ctx context.Context) (s report.Section, err error) {
 		if err != nil {
 			return s, err
 		}
-		took, err := stream(ctx, path)
+		took, err := stream(ctx, path, r.link)
 		if err != nil {
 			return s, err
 		}
@@ -80,6 +83,11 @@ func (r *rig) coldRound(ctx context.Context, path, name string) (times []float64
 
 // phasesFrom takes the times of the phases from the pull of an image to its guest's answer, in ms.
 func (r *rig) phasesFrom(ctx context.Context, ref, name string) (times []float64, err error) {
+	return r.phasesWhile(ctx, ref, name, func() error { return nil })
+}
+
+// phasesWhile does the same, and calls while before it ends the guest.
+func (r *rig) phasesWhile(ctx context.Context, ref, name string, while func() error) (times []float64, err error) {
 	var p *pod
 	var id string
 	for _, do := range []func() error{
@@ -95,7 +103,7 @@ func (r *rig) phasesFrom(ctx context.Context, ref, name string) (times []float64
 		}
 		times = append(times, milliseconds(time.Since(begun)))
 	}
-	return times, errors.Join(p.end(ctx, id), p.remove(ctx))
+	return times, errors.Join(while(), p.end(ctx, id), p.remove(ctx))
 }
 
 // largeGuest is the tiny guest's disk with size bytes of data behind its partition that nothing
@@ -124,12 +132,31 @@ func (r *rig) largeGuest(ctx context.Context, size int64) (path string, err erro
 	return path, errors.Join(f.Close(), os.Remove(raw))
 }
 
-// stream gets a file by HTTP and hashes it, and returns the time in ms.
-func stream(ctx context.Context, path string) (ms float64, err error) {
+// stream gets a file by HTTP over a link and hashes it, and returns the time in ms.
+func stream(ctx context.Context, path string, link slowlink.Link) (ms float64, err error) {
 	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(path))))
 	defer server.Close()
+	url := server.URL
+	if link != (slowlink.Link{}) {
+		near, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 0, fmt.Errorf("offer a disk: %w", err)
+		}
+		linked, cancel := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- link.Serve(linked, near, func(ctx context.Context) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "tcp", server.Listener.Addr().String())
+			})
+		}()
+		defer func() {
+			cancel()
+			err = errors.Join(err, <-ended)
+		}()
+		url = "http://" + near.Addr().String()
+	}
 	begun := time.Now()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/"+filepath.Base(path), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/"+filepath.Base(path), nil)
 	if err != nil {
 		return 0, err
 	}

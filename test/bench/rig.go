@@ -13,6 +13,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/slowlink"
 )
 
 // rig is a node with connections to both ends that are compared.
@@ -22,11 +23,12 @@ type rig struct {
 	conns            []*grpc.ClientConn
 	shim, containerd cri.RuntimeServiceClient
 	images           cri.ImageServiceClient
-	fs               string // of the node's own; empty if it is the machine's
+	fs               string        // of the node's own; empty if it is the machine's
+	link             slowlink.Link // from the registry
 }
 
-func newRig(ctx context.Context, n *node.Node, o Options, fs string) (*rig, error) {
-	r := &rig{Node: n, Options: o, fs: fs}
+func newRig(ctx context.Context, n *node.Node, o Options, b bench) (*rig, error) {
+	r := &rig{Node: n, Options: o, fs: b.fs, link: b.images.link}
 	for _, socket := range []string{n.ShimSocket(), n.ContainerdSocket()} {
 		conn, err := node.DialCRI(socket)
 		if err != nil {

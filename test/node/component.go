@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nodevirt/nodevirt/deploy"
@@ -14,6 +15,7 @@ import (
 // Where the registry is in the node, and the sandbox image in it.
 const (
 	registryAddress = "127.0.0.1:5000"
+	registrySocket  = "/run/registry.sock"
 	pauseImage      = registryAddress + "/pause:dev"
 )
 
@@ -65,8 +67,9 @@ func (o Options) registry() Component {
 		address = ":5000" // it is for other nodes
 	}
 	return Component{
-		Name:  Registry,
-		Args:  []string{o.devnode(), "registry", o.path("registry"), address, "/run/registry.sock"},
+		Name: Registry,
+		Args: []string{o.devnode(), "registry", "-rtt", o.Link.RoundTrip.String(), "-rate", strconv.FormatInt(o.Link.Rate, 10),
+			o.path("registry"), address, registrySocket},
 		Ready: func(ctx context.Context, n *Node) error { return n.pingRegistry(ctx) },
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/guest/cache"
 	"github.com/nodevirt/nodevirt/test/node/supervisor"
+	"github.com/nodevirt/nodevirt/test/slowlink"
 )
 
 // Options say what node to start. Only Dir is needed.
@@ -31,6 +32,7 @@ type Options struct {
 	Components []string             // default: all; registry and containerd go with each but the registry
 	Registry   string               // host and port of another node's; default: a new one
 	Lazy       Lazy                 // whether images are fetched as they are read; default: whole, before
+	Link       slowlink.Link        // between the registry and the node; default: loopback
 	Binds      []supervisor.Bind    // the node's further folders and files
 	Expose     string               // a TCP address that a port of the machine's loopback leads to; see Exposed
 	ShimConfig func(map[string]any) // changes the shim's configuration before it is written

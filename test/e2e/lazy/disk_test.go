@@ -4,14 +4,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -97,20 +93,9 @@ func (d *disk) pull() {
 // fetched is how many bytes of the layer the node has, as the snapshotter says.
 func (d *disk) fetched() int64 {
 	d.t.Helper()
-	mounts, err := filepath.Glob(layerMounts(d.n))
+	n, err := node.Fetched(d.n, d.digest)
 	assert.NilError(d.t, err)
-	for _, m := range mounts {
-		text, err := os.ReadFile(filepath.Join(m, ".stargz-snapshotter", d.digest+".json"))
-		if errors.Is(err, fs.ErrNotExist) { // another layer
-			continue
-		}
-		assert.NilError(d.t, err)
-		var state struct{ FetchedSize int64 }
-		assert.NilError(d.t, json.Unmarshal(text, &state))
-		return state.FetchedSize
-	}
-	d.t.Fatalf("the snapshotter has not mounted the layer at one of %q", mounts)
-	return 0
+	return n
 }
 
 // sum is the digest of a mebibyte of the disk, at a percentage of the rest.
@@ -127,5 +112,3 @@ func (d *disk) sum(percent int64) string {
 
 // block is the mebibyte of the disk at a percentage of the rest, which its guest does not read by itself.
 func (d *disk) block(percent int64) int64 { return (d.size - rest + rest*percent/100) / mebibyte }
-
-func pid(n *node.Node) string { return strconv.Itoa(n.PID()) }

@@ -100,11 +100,6 @@ func start(t *testing.T, lazy node.Lazy, subnet string) *node.Node {
 	return node.ForTest(t, node.Options{Lazy: lazy, Subnet: netip.MustParsePrefix(subnet)})
 }
 
-// layerMounts are the folders that the snapshotter has mounted layers on, as seen from outside.
-func layerMounts(n *node.Node) string {
-	return filepath.Join("/proc", pid(n), "root", n.Dir(), "stargz/snapshotter/snapshots/*/fs")
-}
-
 // tamper changes the blob in the registry, at a percentage of the rest.
 func (d *disk) tamper(percent int64) {
 	d.t.Helper()
