@@ -253,7 +253,7 @@ test-critest: packages tools kubernetes build ## Run cri-tools' critest without 
 
 # -p 1: each package starts its own cluster.
 test-cluster: packages kubernetes $(SLOW:%=storage) build controller ## Run the tests that need a cluster; SLOW=1 for the slow ones, too
-	$(SLOW:%=test/tools/build metrics_server otelcol)
+	$(SLOW:%=test/tools/build metrics_server agent_sandbox otelcol)
 	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid=' \
 		-o $(BIN)/image/ ./test/hooksidecar/cmd/...
 	go vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes ./test/e2e/dedicated ./test/e2e/devices ./test/e2e/traces
