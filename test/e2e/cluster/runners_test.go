@@ -30,39 +30,53 @@ func TestTheExampleOfRunners(t *testing.T) {
 	podOf := func(vmi string) string {
 		return kubectl(t, "get", "pods", "--selector=vm.kubevirt.io/name="+vmi, "-o", "jsonpath={.items[0].metadata.name}")
 	}
-	identity := func(pod string) (boot, machine, host string) {
-		lines := strings.Fields(kubectl(t, "exec", pod, "-c", "compute", "--", "sh", "-c", "cat /proc/sys/kernel/random/boot_id /etc/machine-id; hostname"))
-		assert.Equal(t, len(lines), 3, "%q", lines)
-		return lines[0], lines[1], lines[2]
-	}
 	template := podOf("runner")
-	boot, machine, _ := identity(template)
-	assert.NilError(t, pushBooted(t, template, field(t, template, ".spec.nodeName")))
+	saved := identityIn(t, template, "compute")
+	assert.NilError(t, pushBooted(t, template, "compute", "runner:booted"))
 
 	apply(t, "runners.yaml")
-	seen := map[string]bool{machine: true}
+	seen := map[string]bool{saved.machine: true}
 	for _, name := range []string{"runners-0", "runners-1"} {
 		assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+name, "condition=Ready"))
 		pod := podOf(name)
-		wait.Success(t, "the identity of "+name, func(ctx context.Context) error {
-			reason, err := suite.Kubectl(ctx, "get", "pod", pod, "-o", `jsonpath={.status.conditions[?(@.type=="nodevirt.io/IdentityRenewed")].reason}`)
-			if err == nil && reason != "Renewed" {
-				err = fmt.Errorf("reason %q", reason)
-			}
-			return err
-		})
-		b, m, host := identity(pod)
-		if b != boot || host != name || seen[m] {
-			t.Errorf("%s: boot %s of %s, host name %s, machine %s", name, b, boot, host, m)
+		renewed(t, pod)
+		id := identityIn(t, pod, "compute")
+		if id.boot != saved.boot || id.host != name || seen[id.machine] {
+			t.Errorf("%s is %+v; saved was %+v", name, id, saved)
 		}
-		seen[m] = true
+		seen[id.machine] = true
 	}
 }
 
-// pushBooted saves a pod's guest by the kubelet's API, and pushes the image that the example names.
-func pushBooted(t *testing.T, pod, node string) error {
+// identity is what a guest that goes on from another one has of it, its boot, and what it has not.
+type identity struct{ boot, machine, host string }
+
+// identityIn asks the agent of the guest of a pod.
+func identityIn(t *testing.T, pod, container string) identity {
 	t.Helper()
-	answer := kubectl(t, "create", "--raw", "/api/v1/nodes/"+node+"/proxy/checkpoint/default/"+pod+"/compute", "-f", os.DevNull)
+	lines := strings.Fields(kubectl(t, "exec", pod, "-c", container, "--", "sh", "-c", "cat /proc/sys/kernel/random/boot_id /etc/machine-id; hostname"))
+	assert.Equal(t, len(lines), 3, "%q", lines)
+	return identity{lines[0], lines[1], lines[2]}
+}
+
+// renewed waits until a pod says that its guest has a new identity.
+func renewed(t *testing.T, pod string) {
+	t.Helper()
+	wait.Success(t, "the identity of "+pod, func(ctx context.Context) error {
+		reason, err := suite.Kubectl(ctx, "get", "pod", pod, "-o", `jsonpath={.status.conditions[?(@.type=="nodevirt.io/IdentityRenewed")].reason}`)
+		if err == nil && reason != "Renewed" {
+			err = fmt.Errorf("reason %q", reason)
+		}
+		return err
+	})
+}
+
+// pushBooted saves the guest of a pod by the kubelet's API, and pushes the image that an example names: the disk of
+// guest.TinyWithAgent with the archive.
+func pushBooted(t *testing.T, pod, container, image string) error {
+	t.Helper()
+	node := field(t, pod, ".spec.nodeName")
+	answer := kubectl(t, "create", "--raw", "/api/v1/nodes/"+node+"/proxy/checkpoint/default/"+pod+"/"+container, "-f", os.DevNull)
 	var made struct{ Items []string }
 	if err := json.Unmarshal([]byte(answer), &made); err != nil || len(made.Items) != 1 {
 		return fmt.Errorf("save %s: %s: %w", pod, answer, err)
@@ -81,6 +95,6 @@ func pushBooted(t *testing.T, pod, node string) error {
 	if err != nil {
 		return err
 	}
-	_, err = suite.Push(t.Context(), "runner:booted", img)
+	_, err = suite.Push(t.Context(), image, img)
 	return err
 }
