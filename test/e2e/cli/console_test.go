@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,19 +72,27 @@ func (u user) testConsole(t *testing.T) {
 	wait.Until(u, "the removal", func() bool { return u.try("rm", "typed").code == 0 })
 }
 
-// testProgress watches a pull on a terminal.
+// testProgress watches a pull on a terminal. The registry sends the second half of the disk once the terminal shows
+// how far the fetch is, and folders above the disk make the unpacking last.
 func (u user) testProgress(t *testing.T) {
 	u = u.in(t)
 	path := disk(t, "pulled", guest.Halt)
 	assert.NilError(t, os.Truncate(path, 192<<20))
-	img, err := images.RegistryDisk(path, images.DiskOptions{})
+	var folders []images.File
+	for i := range 20_000 {
+		folders = append(folders, images.File{Name: fmt.Sprintf("folder%d/", i)})
+	}
+	img, err := images.RegistryDisk(path, images.DiskOptions{Above: [][]images.File{folders}})
 	assert.NilError(t, err)
-	ref, err := u.n.Push(t.Context(), "large:1", img)
+	r := u.serveSlowly()
+	_, err = images.Push(t.Context(), r.address+"/large:1", img, images.PushOptions{Transport: &http.Transport{DialContext: u.n.Dial}})
 	assert.NilError(t, err)
+	r.hold(96 << 20)
 	before := u.census(t)
-	s := u.open(u.run(ref, "--rm", "--name", "pulled")...)
-	s.shows("Pulling " + ref)
-	s.shows(`fetch +[0-9]+% .*\([0-9]+/192 MiB`)
+	s := u.open(u.run(r.address+"/large:1", "--rm", "--name", "pulled")...)
+	s.shows("Pulling " + r.address + "/large:1")
+	s.shows(`fetch +[0-9]+% .*\([0-9]+/[0-9]+ MiB`)
+	r.release()
 	s.shows("unpack")
 	s.shows("Connected to the console of VM pulled")
 	s.types(escape)

@@ -31,6 +31,9 @@ type vm struct {
 
 func TestVM(t *testing.T) {
 	u := newUser(t)
+	// The first pod brings the node's bridge, which stays.
+	u.do("image", "build", disk(t, "first", guest.PowerOff), "-t", "first:1")
+	u.do(u.run("first:1", "--rm")...)
 	t.Run("from a disk to a guest that answers", u.testLife)
 	t.Run("disks of every kind", u.testDisks)
 	t.Run("a guest's end is the command's", u.testEnd)
@@ -50,10 +53,6 @@ func (u user) testLife(t *testing.T) {
 	u = u.in(t)
 	tiny, err := guest.Tiny(t.Context(), u.n.GuestOptions())
 	assert.NilError(t, err)
-	// The first pod brings the node's bridge, which stays.
-	u.do("image", "build", disk(t, "first", guest.PowerOff), "-t", "first:1")
-	u.do(u.run("first:1", "--rm")...)
-
 	built := u.do("image", "build", tiny, "-t", "tiny:1")
 	if name, _, _ := strings.Cut(built, "\n"); name != "docker.io/library/tiny:1" {
 		t.Errorf("image build wrote %q", built)

@@ -70,10 +70,11 @@ func watchPull(ctx context.Context, w io.Writer, address, image string) {
 	var bar *cli.Bar
 	for {
 		fetched, total := f.progress(ctx)
-		switch {
-		case bar == nil && total > 0:
+		if bar == nil && total > 0 {
 			spinDone()
 			bar, spinDone = cli.NewBar(w, total, "fetch"), func() {}
+		}
+		switch {
 		case bar != nil && fetched < total:
 			bar.Set(fetched)
 		case bar != nil:
