@@ -39,7 +39,7 @@ func Agent(ctx context.Context, o Options) (ProgramFiles, error) {
 	return Programs(ctx, o, agentPackages, agentProgram)
 }
 
-// Programs takes programs out of packages, which hold the libraries, too.
+// Programs takes programs out of packages, which hold the libraries, too. A name may be that of a library.
 func Programs(ctx context.Context, o Options, packages []string, names ...string) (ProgramFiles, error) {
 	found, err := deb.Resolve(ctx, packages...)
 	if err != nil {
@@ -70,6 +70,12 @@ func readPrograms(ctx context.Context, o Options, packages []deb.Package, names 
 	}
 	result := ProgramFiles{Programs: map[string][]byte{}, Libraries: map[string][]byte{}}
 	for _, name := range names {
+		if strings.Contains(name, ".so.") {
+			if err := all.take(name, result.Libraries); err != nil {
+				return ProgramFiles{}, err
+			}
+			continue
+		}
 		if all.files[name] == nil {
 			return ProgramFiles{}, fmt.Errorf("package %s holds no %s", packages[0].Key(), name)
 		}

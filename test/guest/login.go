@@ -3,6 +3,7 @@ package guest
 import (
 	"context"
 	"embed"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,7 +37,7 @@ const (
 // TinyWithLogin returns the path of a disk as Tiny's, whose guest asks for a login on its console, has
 // Debian's bash, asks for an IPv6 address, and prompts as a distribution does. It needs 112 MiB of memory;
 // one with the agent has OpenSSH's server, too, and needs 192 MiB. It serves no pages, unlike Tiny. UEFI firmware boots
-// Fedora's with the agent, too, with 384 MiB.
+// Fedora's with the agent, too, with 384 MiB; that guest has tpm2-tools and stress-ng.
 func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) (string, error) {
 	dir, err := withLogin(ctx, o, flavour, agent)
 	if err != nil {
@@ -68,9 +69,17 @@ func withLogin(ctx context.Context, o Options, flavour Flavour, agent bool) (dir
 		v.programs = append(v.programs, agentProgram, "dmidecode", "sshd", "ssh-keygen", "ip")
 	}
 	if agent && flavour == Fedora {
-		v.modules = append(slices.Clone(v.modules), "efivarfs")
+		v.modules, v.asked = append(slices.Clone(v.modules), "efivarfs"), []string{"dummy"}
 		if v.onDisk, err = signedLoaders(ctx, o); err != nil {
 			return "", err
+		}
+		found, err := tools(ctx, o, v)
+		if err != nil {
+			return "", err
+		}
+		maps.Copy(v.onDisk, found)
+		for _, name := range slices.Concat([]string{"stress-ng"}, tpmPrograms) {
+			v.files = append(v.files, entry{name: "bin/" + name, mode: typeLink | 0o777, data: []byte("tool")})
 		}
 	}
 	host := name

@@ -129,6 +129,7 @@ type tinyVariant struct {
 	name     string            // in the cache
 	kernel   string            // the package that depends on today's kernel
 	modules  []string          // late ones, after those that all have
+	asked    []string          // modules that the guest's modprobe loads when the kernel asks for them
 	packages []string          // of the programs, with their libraries
 	programs []string          // of Debian's, such as the guest agent
 	files    []entry           // more files, or those that replace some of tiny/
@@ -149,7 +150,7 @@ func tiny(ctx context.Context, o Options, v tinyVariant) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	key := []string{tinyRecipe, Cmdline, strings.Join(earlyModules, " "), strings.Join(v.late(), " ")}
+	key := []string{tinyRecipe, Cmdline, strings.Join(earlyModules, " "), strings.Join(v.late(), " "), strings.Join(v.asked, " ")}
 	for _, p := range found {
 		key = append(key, p.Key())
 	}
@@ -196,7 +197,7 @@ func kernelOf(p deb.Package) (string, error) {
 func buildTiny(ctx context.Context, o Options, v tinyVariant, packages []deb.Package, dir string) error {
 	kernel, busybox := packages[0], packages[1]
 	o.step("guest: download %s and %s", kernel.Name, busybox.Name)
-	k, err := readKernel(ctx, o, kernel, slices.Concat(earlyModules, v.late()))
+	k, err := readKernel(ctx, o, kernel, slices.Concat(earlyModules, v.late(), v.asked))
 	if err != nil {
 		return err
 	}
@@ -214,7 +215,7 @@ func buildTiny(ctx context.Context, o Options, v tinyVariant, packages []deb.Pac
 		if err != nil {
 			return err
 		}
-		root = append(root, programEntries(files)...)
+		root = append(root, programEntries(files, v.files)...)
 	}
 	if err := writeInitrd(filepath.Join(dir, "initrd"), root); err != nil {
 		return fmt.Errorf("make the initial RAM disk: %w", err)

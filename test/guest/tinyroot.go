@@ -82,11 +82,16 @@ func fileEntry(name string, data []byte) entry {
 	return entry{name: name, mode: mode, data: data}
 }
 
-// programEntries are programs and their libraries where the guest's scripts and its loader look for them.
-func programEntries(p ProgramFiles) []entry {
+// programEntries are programs and their libraries where the guest's scripts and its loader look for them. A program
+// whose name in /bin is that of one of the guest's own files, a script that runs it, lies in /lib.
+func programEntries(p ProgramFiles, files []entry) []entry {
 	entries := []entry{{name: loaderDir, mode: typeDir | 0o755}}
 	for _, name := range slices.Sorted(maps.Keys(p.Programs)) {
-		entries = append(entries, entry{name: "bin/" + name, mode: typeFile | 0o755, data: p.Programs[name]})
+		dir := "bin"
+		if slices.ContainsFunc(files, func(f entry) bool { return f.name == "bin/"+name }) {
+			dir = "lib"
+		}
+		entries = append(entries, entry{name: path.Join(dir, name), mode: typeFile | 0o755, data: p.Programs[name]})
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Libraries)) {
 		dir := "lib"
@@ -103,7 +108,7 @@ func moduleEntries(v tinyVariant, k kernelFiles) ([]entry, error) {
 	for _, list := range []struct {
 		name    string
 		modules []string
-	}{{"early", earlyModules}, {"late", v.late()}} {
+	}{{"early", earlyModules}, {"late", v.late()}, {"asked", v.asked}} {
 		for _, m := range list.modules {
 			data, ok := k.modules[m]
 			if !ok {
