@@ -289,6 +289,7 @@ test-kubevirt: packages kubernetes $(if $(FAST),,storage) build controller ## Ru
 		$(GOTEST) -tags $(TAGS),kubevirt -count 1 -timeout 4h ./test/kubevirt $(FLAGS)
 
 # SIDE=shim or SIDE=containerd runs one cluster alone; VM=1 one where the suite's pods are VMs. FOCUS and SKIP are regular expressions of specs' words.
+# CONFORMANCE_TIME=2h ends a cluster's run, whose specs that ended then count.
 test-conformance: packages kubernetes build $(VM:%=controller) ## Run Kubernetes' conformance with and without the shim, and compare; FOCUS=, SKIP=, SIDE=, VM=, PROCS=10, FLAGS=-update
 	@test/tools/build e2e
 	go vet -tags $(TAGS),conformance ./test/conformance

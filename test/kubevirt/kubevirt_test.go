@@ -31,7 +31,7 @@ const (
 	labelsVariable = "KUBEVIRT_LABELS" // a filter of ginkgo's labels
 	procsVariable  = "KUBEVIRT_PROCS"  // how many specs run at once
 	newVariable    = "KUBEVIRT_NEW"    // any value: only specs without an outcome in the file
-	timeVariable   = "KUBEVIRT_TIME"   // how long they may take; specs that have not begun then do not run
+	timeVariable   = "KUBEVIRT_TIME"   // how long they may take; those that have not ended then do not count
 )
 
 // usual are the labels of the specs that run if no other are asked for.

@@ -84,6 +84,13 @@ func (o Outcomes) Update(run Outcomes) Outcomes {
 	return all
 }
 
+// Of is the outcomes of the specs that other has, too.
+func (o Outcomes) Of(other Outcomes) Outcomes {
+	some := maps.Clone(o)
+	maps.DeleteFunc(some, func(s Spec, _ Outcome) bool { _, has := other[s]; return !has })
+	return some
+}
+
 // withoutReason lists the specs that do not pass and have no reason that a person wrote, and those that pass
 // and have one.
 func (o Outcomes) withoutReason() (problems []string) {

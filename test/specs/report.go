@@ -13,7 +13,11 @@ import (
 // maxOutput bounds what is printed of a spec's output, in bytes.
 const maxOutput = 8 << 10
 
-// ReadReport reads ginkgo's report in JSON. Specs that the filters left out are not in the result. Their
+// cut is ginkgo's message of a spec that ran when the time of its suite was over.
+const cut = "A suite timeout occurred"
+
+// ReadReport reads ginkgo's report in JSON. Specs that the filters left out are not in the result, nor are those that
+// the suite's end by its time limit or by a signal cut off, or that had not begun then. Their
 // files are named without folder, a part of their paths such as "/tests/", and what is before it. A spec
 // with the label set is in that set. Specs for whose output counts is false are left out.
 func ReadReport(file, folder, set string, counts func(output string) bool) (Outcomes, error) {
@@ -41,7 +45,7 @@ func ReadReport(file, folder, set string, counts func(output string) bool) (Outc
 	for _, suite := range suites {
 		for _, r := range suite.SpecReports {
 			if r.LeafNodeType != "It" || r.State == "pending" || r.State == Skipped && r.Failure.Message == "" ||
-				!counts(r.CapturedGinkgoWriterOutput) {
+				r.State == "interrupted" || r.State == "timedout" && r.Failure.Message == cut || !counts(r.CapturedGinkgoWriterOutput) {
 				continue
 			}
 			if r.State == Passed && r.NumAttempts > 1 {
