@@ -183,13 +183,13 @@ func (v *volumes) registryDisk(at *field.Path, g kubevirt.Volume) (Disk, field.E
 	return Disk{Source: SourceVolume, Path: path}, problems
 }
 
-// emptyDisk reads a disk of a size, which it rounds up to a MiB.
+// emptyDisk reads a disk of a size, which it rounds down to a MiB, as KubeVirt does; a disk has at least one.
 func (*volumes) emptyDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
 	capacity := g.EmptyDisk.Capacity
 	if capacity.IsZero() {
 		return Disk{Source: SourceEmpty}, field.ErrorList{field.Required(at.Child("capacity"), "")}
 	}
-	return Disk{Source: SourceEmpty, Size: wholeMebibytes(capacity)}, nil
+	return Disk{Source: SourceEmpty, Size: max(capacity.Value()/mebibyte, 1) * mebibyte}, nil
 }
 
 // wholeMebibytes returns a size in bytes, rounded up to a MiB.
