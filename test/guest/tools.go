@@ -14,7 +14,7 @@ import (
 // toolsFolder is the folder of the boot disk with programs that take no memory of a guest's until they run.
 const toolsFolder = "tools"
 
-// tool is a program of Debian's, and the packages that hold it and the libraries that the guest lacks.
+// tool is a program of Debian's, and the packages that hold it and the libraries that are missing in the guest.
 type tool struct {
 	programs []string // and libraries that it loads by their names
 	packages []string
