@@ -1,6 +1,7 @@
 package admission_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"testing"
 
@@ -90,6 +91,15 @@ spec:
 		if answer := r.ask(t, admission.PathValidate, disk, nil); answer.Allowed != allowed {
 			t.Errorf("gate %s: allowed %t: %+v", gate, answer.Allowed, answer.Result)
 		}
+	}
+
+	sized := bytes.ReplaceAll(disk, []byte(`"type":"Disk"`), []byte(`"type":"Disk","capacity":"1Gi"`))
+	r := newRigIn(t, configured(t, kubevirt.KubeVirtConfiguration{
+		DeveloperConfiguration: &kubevirt.DeveloperConfiguration{FeatureGates: []string{"HostDisk"}},
+	}))
+	answer := r.ask(t, admission.PathValidate, sized, nil)
+	if want := "spec.volumes[0].hostDisk.capacity: goes with type DiskOrCreate"; answer.Allowed || refusal(t, answer) != want {
+		t.Errorf("a size of a disk that exists: allowed %t: %+v", answer.Allowed, answer.Result)
 	}
 }
 
