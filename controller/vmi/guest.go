@@ -60,11 +60,12 @@ func frozen(v view) string {
 
 // addGuests adds to the cards their names in the guest, and the guest's addresses if
 // the pod's network has none. It finds a card by its MAC or IP address, or as the only
-// remaining one.
-func addGuests(cards []kubevirt.VirtualMachineInstanceNetworkInterface, v view) {
+// remaining one. It returns the cards and, once they are all known, the guest's interfaces
+// that are none of them, as KubeVirt does.
+func addGuests(cards []kubevirt.VirtualMachineInstanceNetworkInterface, v view) []kubevirt.VirtualMachineInstanceNetworkInterface {
 	g, ok := v.guest()
 	if !ok {
-		return
+		return cards
 	}
 	left := slices.Clone(g.Interfaces)
 	var unknown []int
@@ -79,8 +80,29 @@ func addGuests(cards []kubevirt.VirtualMachineInstanceNetworkInterface, v view) 
 	}
 	if len(unknown) == 1 && len(left) == 1 && cards[unknown[0]].MAC == "" {
 		addGuest(&cards[unknown[0]], left[0])
+		return cards
 	}
+	if slices.ContainsFunc(unknown, func(i int) bool { return cards[i].MAC == "" }) {
+		return cards // any of those that are left may be this card
+	}
+	own := slices.Clone(cards)
+	for _, seen := range left {
+		if slices.ContainsFunc(own, func(c kubevirt.VirtualMachineInstanceNetworkInterface) bool { return sameCard(c, seen) }) {
+			continue // such as a bridge, with the address of its card
+		}
+		one := kubevirt.VirtualMachineInstanceNetworkInterface{QueueCount: unknownQueues}
+		addGuest(&one, seen)
+		one.InfoSource = infoAgent
+		cards = append(cards, one)
+	}
+	return cards
 }
+
+// What the status says of an interface that the guest made: KubeVirt's words.
+const (
+	infoAgent     = "guest-agent"
+	unknownQueues = -1
+)
 
 func sameCard(card kubevirt.VirtualMachineInstanceNetworkInterface, seen condition.Interface) bool {
 	if card.MAC != "" {

@@ -38,8 +38,7 @@ func status(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) kubevir
 		setPod(&s, v.pod)
 	}
 	if v.running() {
-		s.Interfaces = interfaces(vmi, v.pod)
-		addGuests(s.Interfaces, v)
+		s.Interfaces = addGuests(interfaces(vmi, v.pod), v)
 		s.GuestOSInfo = osInfo(v)
 		s.FSFreezeStatus = frozen(v)
 		setMachine(&s, pod.AsStarted(vmi, v.pod), v)

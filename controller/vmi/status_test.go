@@ -260,6 +260,35 @@ func TestGuestsAddresses(t *testing.T) {
 	}
 }
 
+// TestGuestsOwnInterfaces: what the guest made is listed, unless it may be a card whose address is not known, or has a
+// card's address.
+func TestGuestsOwnInterfaces(t *testing.T) {
+	v := seen(readyNode, corev1.PodRunning, running)
+	v.pod.Status.Conditions = []corev1.PodCondition{{Type: condition.GuestInfo, Status: corev1.ConditionTrue, Message: `{"interfaces": [
+		{"name": "eth0", "mac": "02:00:00:00:00:11", "ips": ["192.0.2.9"]}, {"name": "eth1", "mac": "02:00:00:00:00:02"},
+		{"name": "br0", "mac": "02:00:00:00:00:02"}, {"name": "dummy0", "mac": "02:00:00:00:00:0a"}]}`}}
+	cards := func(mac string) []kubevirt.VirtualMachineInstanceNetworkInterface {
+		return []kubevirt.VirtualMachineInstanceNetworkInterface{
+			{Name: "default", MAC: mac, IP: "10.0.0.1", IPs: []string{"10.0.0.1"}, InfoSource: "domain", QueueCount: 1},
+			{Name: "second", MAC: "02:00:00:00:00:02", InfoSource: "domain, multus-status", QueueCount: 1},
+		}
+	}
+	want := append(cards("02:00:00:00:00:01"),
+		kubevirt.VirtualMachineInstanceNetworkInterface{
+			InterfaceName: "eth0", MAC: "02:00:00:00:00:11", IP: "192.0.2.9", IPs: []string{"192.0.2.9"}, InfoSource: "guest-agent", QueueCount: -1,
+		},
+		kubevirt.VirtualMachineInstanceNetworkInterface{
+			InterfaceName: "dummy0", MAC: "02:00:00:00:00:0a", InfoSource: "guest-agent", QueueCount: -1,
+		})
+	want[1].InterfaceName, want[1].InfoSource = "eth1", "domain, guest-agent, multus-status"
+	if diff := cmp.Diff(want, addGuests(cards("02:00:00:00:00:01"), v)); diff != "" {
+		t.Error(diff)
+	}
+	if got := addGuests(cards(""), v); len(got) != 2 {
+		t.Errorf("a card without an address: %+v", got)
+	}
+}
+
 // TestNodeChanges: the instances of a node are looked at when what is believed of
 // its guests changes.
 func TestNodeChanges(t *testing.T) {
