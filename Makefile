@@ -16,7 +16,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 # fewer would leave two processors idle.
 PARALLEL ?= 4
 # The timeout of one package's tests, with emulated guests.
-TIMEOUT ?= 40m
+TIMEOUT ?= 50m
 # The slowest packages start first: started last, they would run on alone.
 LONGEST = ./test/e2e/... ./test/guest
 # The packages to test, and further flags: make test PKG=./test/node/... FLAGS='-v -run TestStart'
