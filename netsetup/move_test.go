@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // await prepares another pod for a guest that comes by migration.
@@ -149,9 +151,8 @@ func TestSwitchesLearnTheNewPort(t *testing.T) {
 	if _, err := tap.Write(append(header, newVillain(plan.NICs[0]).Honest()["RARP of a migration"]...)); err != nil {
 		t.Fatal(err)
 	}
-	if got := portOf(t, "cni3", own); got == before {
-		t.Errorf("the guest's port is %d as before it moved", got)
-	}
+	// Bridges pass frames on in their own time.
+	wait.Until(t, "the guest's port is another than before it moved", func() bool { return portOf(t, "cni3", own) != before })
 	if got := ask(t, pods[2], "10.77.3.1:80"); got != "guest" {
 		t.Errorf("after the move the guest answers %q", got)
 	}
