@@ -82,7 +82,7 @@ func aSandbox(t *testing.T) {
 	assert.Equal(t, kubectl(t, "exec", name, "--", "cat", "/proc/sys/kernel/random/boot_id"), first.BootID)
 
 	kubectl(t, "scale", "sandbox/"+name, "--replicas=0")
-	gone(t, "pod/"+name)
+	isGone(t, "pod/"+name)
 	assert.NilError(t, suite.WaitFor(t.Context(), "sandbox/"+name, "jsonpath={.status.replicas}=0"))
 	kubectl(t, "scale", "sandbox/"+name, "--replicas=1")
 	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "condition=Ready"))
@@ -95,11 +95,11 @@ func aSandbox(t *testing.T) {
 
 	kubectl(t, "patch", "sandbox", name, "--type=merge", "-p", `{"spec":{"shutdownTime":"`+time.Now().UTC().Format(time.RFC3339)+`"}}`)
 	assert.NilError(t, suite.WaitFor(t.Context(), "sandbox/"+name, `jsonpath={.status.conditions[?(@.type=="Ready")].reason}=SandboxExpired`))
-	gone(t, "pod/"+name)
-	gone(t, "service/"+name)
+	isGone(t, "pod/"+name)
+	isGone(t, "service/"+name)
 	kubectl(t, "get", pvc)
 	kubectl(t, "delete", "-f", filepath.Join(examples(t), "sandbox.yaml"))
-	gone(t, pvc)
+	isGone(t, pvc)
 }
 
 // warmSandboxes go on from one guest that has booted. A SandboxClaim gets one that runs already; another takes its
@@ -122,7 +122,7 @@ func warmSandboxes(t *testing.T) {
 	saved := identityIn(t, template, "guest")
 	assert.NilError(t, pushBooted(t, template, "guest", "sandbox:booted"))
 	kubectl(t, "delete", "-f", example)
-	gone(t, "pods", pods)
+	isGone(t, "pods", pods)
 
 	// The first SandboxClaim may come before the pool; its guest is a fork, too.
 	apply(t, "sandboxes.yaml")
@@ -142,7 +142,7 @@ func warmSandboxes(t *testing.T) {
 
 	released := sandboxPod(t, claim, all)
 	kubectl(t, "delete", "sandboxclaim", claim)
-	gone(t, "pod/"+released)
+	isGone(t, "pod/"+released)
 	warm := pooled(t, released)
 	const mark = "/run/mark"
 	uids := map[string]string{}
@@ -165,15 +165,15 @@ func warmSandboxes(t *testing.T) {
 	kubectl(t, "patch", "sandboxclaim", claim, "--type=merge", "-p",
 		`{"spec":{"lifecycle":{"shutdownPolicy":"Delete","shutdownTime":"`+time.Now().UTC().Format(time.RFC3339)+`"}}}`)
 	for _, o := range []string{"sandboxclaim/" + claim, "sandbox/" + claim, "service/" + claim, "pod/" + pod} {
-		gone(t, o)
+		isGone(t, o)
 	}
 	kubectl(t, "delete", "--ignore-not-found", "-f", example)
-	gone(t, "pods", pods)
-	gone(t, "networkpolicy/sandboxes-network-policy")
+	isGone(t, "pods", pods)
+	isGone(t, "networkpolicy/sandboxes-network-policy")
 }
 
-// gone waits until there is no such object.
-func gone(t *testing.T, args ...string) {
+// isGone waits until there is no such object.
+func isGone(t *testing.T, args ...string) {
 	t.Helper()
 	kubectl(t, append([]string{"wait", "--for=delete", fmt.Sprintf("--timeout=%s", patience)}, args...)...)
 }
