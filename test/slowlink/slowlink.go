@@ -19,11 +19,11 @@ type Link struct {
 	Rate      int64 // bytes per second in each direction, for all connections together; 0: no limit
 }
 
-func (l Link) String() string {
-	if l == (Link{}) {
+func (link Link) String() string {
+	if link == (Link{}) {
 		return "loopback"
 	}
-	return fmt.Sprintf("a link of %v and %d Mbit/s", l.RoundTrip, l.Rate*8/1_000_000)
+	return fmt.Sprintf("a link of %v and %d Mbit/s", link.RoundTrip, link.Rate*8/1_000_000)
 }
 
 const (
@@ -53,7 +53,7 @@ func (link Link) Serve(ctx context.Context, l net.Listener, dial func(context.Co
 				time.Sleep(link.RoundTrip) // the handshake's
 				far, err := dial(ctx)
 				if err != nil {
-					return nil //nolint:nilerr // the client sees that its connection ends
+					return nil // the client sees that its connection ends
 				}
 				defer far.Close()
 				defer context.AfterFunc(ctx, func() { _ = errors.Join(near.Close(), far.Close()) })()

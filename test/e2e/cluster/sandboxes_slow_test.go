@@ -200,7 +200,7 @@ func pooled(t *testing.T, other string) (pods []string) {
 			return err
 		}
 		pods = nil
-		for _, pod := range strings.Fields(out) {
+		for pod := range strings.FieldsSeq(out) {
 			if name, ok := strings.CutSuffix(pod, "=True"); ok && name != other {
 				pods = append(pods, name)
 			}
