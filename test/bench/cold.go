@@ -138,9 +138,9 @@ func stream(ctx context.Context, path string, link slowlink.Link) (ms float64, e
 	defer server.Close()
 	url := server.URL
 	if link != (slowlink.Link{}) {
-		near, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return 0, fmt.Errorf("offer a disk: %w", err)
+		near, failed := net.Listen("tcp", "127.0.0.1:0")
+		if failed != nil {
+			return 0, fmt.Errorf("offer a disk: %w", failed)
 		}
 		linked, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
