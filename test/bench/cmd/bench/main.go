@@ -36,7 +36,7 @@ func run(ctx context.Context, args []string) error {
 		flags.PrintDefaults()
 		fmt.Fprint(flags.Output(), "\nBenches:\n")
 		for _, b := range bench.Names() {
-			fmt.Fprintf(flags.Output(), "  %-11s%s\n", b[0], b[1])
+			fmt.Fprintf(flags.Output(), "  %-12s %s\n", b[0], b[1])
 		}
 	}
 	if err := flags.Parse(args); err != nil {
