@@ -32,8 +32,9 @@ TIME  ?= 30s
 # The number of nodes of make cluster, and of VMs of make bench-scale.
 NODES ?= 2
 VMS   ?= 10000
-# Any value makes make test-cluster also run the tests that are too slow for .ci/run.
+# Any value makes make test and make test-cluster also run the tests that are too slow for .ci/run.
 SLOW ?=
+TEST_TAGS    = $(TAGS)$(SLOW:%=,slow)
 CLUSTER_TAGS = $(TAGS),cluster$(SLOW:%=,slow)
 # The number of rounds of make test-faults, and the seed of the first; each next round adds 1.
 ROUNDS ?= 20
@@ -184,10 +185,10 @@ unit: ## Run the tests that need neither root, QEMU, a network nor built tools; 
 	@NODEVIRT_UNIT=1 go test -tags $(TAGS) $(LEAN) -parallel 16 $(FLAGS) $$(go list $(PKG) | grep -v /test/e2e)
 
 # -count 1: Go's cache ignores changes of the programs that a test runs. -vet=off: go vet ran before.
-test: packages tools kubernetes build ## Run all tests, including those with real components
+test: packages tools kubernetes build ## Run the units, and the tests on a node with real components; SLOW=1 for the slow ones, too
 	@test/tools/build promtool render crds
-	go vet -tags $(TAGS) ./...
-	$(GOTEST) -tags $(TAGS) $(LEAN) -vet=off -count 1 -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
+	go vet -tags $(TAGS),slow ./...
+	$(GOTEST) -tags $(TEST_TAGS) $(LEAN) -vet=off -count 1 -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
 
 test-faults: packages tools build ## Break a node with running guests; ROUNDS=200 SEED=1
 	go vet -tags $(TAGS),faults ./test/faults
@@ -232,7 +233,7 @@ test-next-debian: packages tools kubernetes build ## Run the node's tests, crite
 
 NEXT_DEBIAN = test/setup/debian13 $(GOTEST) -count 1 $(LEAN)
 next-debian-e2e:
-	$(NEXT_DEBIAN) -tags $(TAGS) -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/...
+	$(NEXT_DEBIAN) -tags $(TAGS),slow -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/...
 next-debian-critest:
 	$(NEXT_DEBIAN) -tags $(TAGS),critest -timeout $(TIMEOUT) $(FLAGS) ./test/critest
 next-debian-faults:

@@ -20,13 +20,15 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// leastStarted is how many of the random specs must start, and mostProcessors how many vCPUs one of them may have.
 const (
-	leastStarted   = 150
+	// startedStep is the distance of the random specs that are started: all of them take minutes.
+	startedStep = 3
+	// leastStarted is how many of them must start, and mostProcessors how many vCPUs one of them may have.
+	leastStarted   = 50
 	mostProcessors = 16
 )
 
-// TestRandomSpecsStart defines the random specs that admission takes with libvirtd and QEMU, and starts each one for
+// TestRandomSpecsStart defines some of the random specs that admission takes with libvirtd and QEMU, and starts each one for
 // which the test can make what a node has. A start fails only by the path of a field. A VM that requires a CPU or board
 // which the node does not offer is not scheduled there.
 func TestRandomSpecsStart(t *testing.T) {
@@ -35,7 +37,7 @@ func TestRandomSpecsStart(t *testing.T) {
 	offered, err := d.Host.Capabilities(t.Context(), TCG, plainDomain().Emulator, []string{vmspec.ARM64})
 	assert.NilError(t, err)
 	started, kept := 0, map[string]int{}
-	for n := range uint64(randomSpecs) {
+	for n := uint64(0); n < randomSpecs; n += startedStep {
 		g := generator{rand.New(rand.NewPCG(randomSeed, n))}
 		tree := g.spec()
 		spec, _ := manifest.CheckVMI(field.NewPath("spec"), decodedSpec(t, tree))

@@ -1,3 +1,5 @@
+//go:build slow || ceph
+
 package e2e
 
 import (

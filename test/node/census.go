@@ -106,8 +106,9 @@ func (n *Node) processes(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, e := range entries {
 		fields := n.process(e.Name())
-		for strings.HasPrefix(fields["Name"], "runc:") && ctx.Err() == nil {
-			time.Sleep(time.Millisecond) // it is about to become the container's own program
+		// The first is about to become the container's own program, the second to end.
+		for (strings.HasPrefix(fields["Name"], "runc:") || fields["Name"] == "nft") && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
 			fields = n.process(e.Name())
 		}
 		if fields["Pid"] == "" || fields["PPid"] == "0" && fields["Pid"] != "1" {

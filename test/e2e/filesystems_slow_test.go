@@ -1,3 +1,5 @@
+//go:build slow
+
 package e2e
 
 import (
@@ -16,9 +18,6 @@ import (
 	"github.com/nodevirt/nodevirt/test/node"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
-
-// shell is a guest's program that runs what it is given.
-const shell = "#!/bin/sh\nexport PATH=/bin\nsh -c \"$(cat)\" 2>&1 || true\n"
 
 // TestFilesystems restarts the shim meanwhile: it is not parallel. A guest mounts a PVC and a ConfigMap, which stay
 // while the shim is away. The VM ends with its virtiofsd.
