@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -167,6 +168,9 @@ func TestUpdateGrows(t *testing.T) {
 	c.reboots()
 	c.agentIs(agent.Present)
 	grown("after a reboot")
-	assert.NilError(t, c.update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: ram}))
+	// The guest has 10 s for it, which are few beside other guests. The kubelet asks again, too.
+	wait.Success(t, "the guest releases RAM", func(context.Context) error {
+		return c.update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: ram})
+	})
 	c.wantSettings(200_000, ram)
 }
