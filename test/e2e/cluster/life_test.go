@@ -183,3 +183,11 @@ func TestALivenessProbeRestartsAVM(t *testing.T) {
 	})
 	assert.Equal(t, inGuest(t, name, "[ -e /tmp/sick ] || echo well"), "well")
 }
+
+// inGuest runs a line of shell in a VM's guest, once its agent is there.
+func inGuest(t *testing.T, vm, line string) string {
+	t.Helper()
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+vm, "condition=AgentConnected"))
+	pod := kubectl(t, "get", "pods", "--selector="+byName+"="+vm, "--field-selector=status.phase=Running", "-o", "jsonpath={.items[0].metadata.name}")
+	return strings.TrimSpace(kubectl(t, "exec", pod, "--", "sh", "-c", line))
+}

@@ -1,4 +1,4 @@
-//go:build cluster
+//go:build cluster && slow
 
 package cluster
 
@@ -36,14 +36,6 @@ func counting(name, pvc string) object {
 			},
 		}}},
 	}
-}
-
-// inGuest runs a line of shell in a VM's guest, once its agent is there.
-func inGuest(t *testing.T, vm, line string) string {
-	t.Helper()
-	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+vm, "condition=AgentConnected"))
-	pod := kubectl(t, "get", "pods", "--selector="+byName+"="+vm, "--field-selector=status.phase=Running", "-o", "jsonpath={.items[0].metadata.name}")
-	return strings.TrimSpace(kubectl(t, "exec", pod, "--", "sh", "-c", line))
 }
 
 // counts has the guest count, in memory and in one sector of its disk for each number.
