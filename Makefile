@@ -35,7 +35,7 @@ VMS   ?= 10000
 # Any value makes make test and make test-cluster also run the tests that are too slow for .ci/run.
 SLOW ?=
 TEST_TAGS    = $(TAGS)$(SLOW:%=,slow)
-CLUSTER_TAGS = $(TAGS),cluster$(SLOW:%=,slow)
+CLUSTER_TAGS = $(TEST_TAGS),cluster
 # The number of rounds of make test-faults, and the seed of the first; each next round adds 1.
 ROUNDS ?= 20
 SEED   ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
