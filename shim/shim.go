@@ -219,6 +219,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 	vms, err := vm.New(ctx, vm.Options{
 		Records:        records,
 		Pods:           runtimeapi.NewRuntimeServiceClient(cri.Native(backend)),
+		Unfinished:     client.SandboxStore(),
 		Images:         images,
 		Unpacker:       unpacker,
 		Disks:          disks,

@@ -25,6 +25,8 @@ type sandboxRecords interface {
 	Intend(handler string, config *runtimeapi.PodSandboxConfig) (key string, err error)
 	Drop(key string) error
 	Resolve(key string)
+	// Making is called before containerd makes a sandbox, and end after it.
+	Making(ctx context.Context, config *runtimeapi.PodSandboxConfig) (end func())
 	// Prepare changes a new sandbox before a guest is in it.
 	Prepare(ctx context.Context, id string, config *runtimeapi.PodSandboxConfig) error
 	Add(key string, made record.Sandbox) error
@@ -106,7 +108,9 @@ func (s *sandboxCalls) makeVM(c *call, r *runtimeapi.RunPodSandboxRequest) (id s
 	if err != nil {
 		return "", nil, err
 	}
+	end := s.sandboxes.Making(c.ctx, r.GetConfig())
 	reply, err = c.forward(request)
+	end()
 	if err != nil {
 		s.notMade(key, err)
 		return "", nil, err

@@ -38,6 +38,9 @@ func (*oneSandbox) Intend(string, *runtimeapi.PodSandboxConfig) (string, error) 
 	return "key", nil
 }
 func (*oneSandbox) Drop(string) error { return nil }
+func (*oneSandbox) Making(context.Context, *runtimeapi.PodSandboxConfig) func() {
+	return func() {}
+}
 func (*oneSandbox) Prepare(context.Context, string, *runtimeapi.PodSandboxConfig) error {
 	return nil
 }

@@ -75,6 +75,7 @@ import (
 type Options struct {
 	Records     *record.Store
 	Pods        runtimeapi.RuntimeServiceClient // containerd's
+	Unfinished  sandbox.Unfinished              // containerd's
 	Images      runtimeapi.ImageServiceClient   // containerd's
 	Unpacker    *imageunpack.Unpacker
 	Disks       *disk.Disks
@@ -178,7 +179,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	var moves *move.Moves
 	conditions = report.NewConditions(vms, o.PodStatus, agents, func(r record.Container) string { return moves.Stays(r) })
 	sandboxes := sandbox.New(sandbox.Options{
-		Table: vms, Intents: o.Records, Pods: o.Pods, Conditions: conditions, Tasks: tasks, Silence: o.Network.Silence, Logger: o.Logger,
+		Table: vms, Intents: o.Records, Pods: o.Pods, Unfinished: o.Unfinished, Conditions: conditions, Tasks: tasks, Silence: o.Network.Silence, Logger: o.Logger,
 	})
 	events := &event.Broker{}
 	var life *lifecycle.Lifecycle

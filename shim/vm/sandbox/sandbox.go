@@ -42,6 +42,7 @@ type Sandboxes struct {
 	table      *table.Table
 	intents    intents
 	pods       pods
+	unfinished Unfinished
 	conditions conditions
 	tasks      *background.Tasks
 	silence    func(ctx context.Context, netns string) error
@@ -50,9 +51,11 @@ type Sandboxes struct {
 
 // Options are what Sandboxes works with. All fields are needed.
 type Options struct {
-	Table      *table.Table
-	Intents    intents
-	Pods       pods
+	Table   *table.Table
+	Intents intents
+	Pods    pods
+	// Unfinished lists the sandboxes that containerd is making, too.
+	Unfinished Unfinished
 	Conditions conditions
 	Tasks      *background.Tasks
 	// Silence is netsetup's: it silences the network stack of a pod.
@@ -62,7 +65,7 @@ type Options struct {
 
 // New returns Sandboxes.
 func New(o Options) *Sandboxes {
-	return &Sandboxes{table: o.Table, intents: o.Intents, pods: o.Pods, conditions: o.Conditions, tasks: o.Tasks, silence: o.Silence, log: o.Logger}
+	return &Sandboxes{table: o.Table, intents: o.Intents, pods: o.Pods, unfinished: o.Unfinished, conditions: o.Conditions, tasks: o.Tasks, silence: o.Silence, log: o.Logger}
 }
 
 // Check refuses a pod that can't hold a VM.
@@ -91,8 +94,7 @@ func (s *Sandboxes) Drop(key string) error { return s.intents.RemoveIntent(key) 
 // Prepare silences the network of a new sandbox that waits for a guest which has the pod's address: until
 // the guest comes, its source's pod alone answers at that address.
 func (s *Sandboxes) Prepare(ctx context.Context, id string, config *runtimeapi.PodSandboxConfig) error {
-	given := config.GetAnnotations()
-	if vmspec.Migration(given) == "" || !vmspec.AddressMoves(given) || !vmspec.TakesPodAddress(given) {
+	if !waitsForAddress(config) {
 		return nil
 	}
 	netns, err := s.NetworkNamespace(ctx, id)

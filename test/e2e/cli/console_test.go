@@ -79,7 +79,7 @@ func (u user) testProgress(t *testing.T) {
 	path := disk(t, "pulled", guest.Halt)
 	assert.NilError(t, os.Truncate(path, 192<<20))
 	var folders []images.File
-	for i := range 20_000 {
+	for i := range 10_000 {
 		folders = append(folders, images.File{Name: fmt.Sprintf("folder%d/", i)})
 	}
 	img, err := images.RegistryDisk(path, images.DiskOptions{Above: [][]images.File{folders}})

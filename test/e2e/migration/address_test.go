@@ -95,6 +95,19 @@ func TestPodAddress(t *testing.T) {
 		inNode(t, a, "ip", "neigh", "flush", "all")
 		inNode(t, b, "ip", "neigh", "flush", "all")
 	}
+	// The target's pod has the guest's addresses from the moment when it is made. None of its frames may lead others
+	// to it.
+	inNode(t, a, "nft", "add table bridge twins; add chain bridge twins in { type filter hook prerouting priority 0; }; "+
+		"add rule bridge twins in iifname cable ether saddr 02:00:00:00:00:42 counter")
+	b.attach = func(t *testing.T, _ *vm) map[string]string {
+		t.Helper()
+		counted, err := a.Output(t.Context(), "nft", "list", "table", "bridge", "twins")
+		assert.NilError(t, err)
+		if !strings.Contains(string(counted), "counter packets 0 ") {
+			t.Errorf("the target's pod has sent frames before the guest came:\n%s", counted)
+		}
+		return nil
+	}
 	migration, second := begin(t, first, b, "second", 0)
 	resolve()
 	first.ended()

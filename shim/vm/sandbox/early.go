@@ -1,0 +1,107 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	ctrsandbox "github.com/containerd/containerd/v2/core/sandbox"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// Unfinished lists containerd's sandboxes, also those that it makes at the moment; containerd's
+// sandbox.Store does.
+type Unfinished interface {
+	List(ctx context.Context, filters ...string) ([]ctrsandbox.Sandbox, error)
+}
+
+// metadataExtension is containerd's name of a sandbox's CRI metadata. containerd writes them before
+// it calls CNI plug-ins.
+const metadataExtension = "metadata"
+
+// lookEvery is how often a sandbox that is being made is looked for. A CNI plug-in needs longer to
+// give a pod its address.
+const lookEvery = 5 * time.Millisecond
+
+// waitsForAddress reports whether a pod waits for a guest which has the pod's address.
+func waitsForAddress(config *runtimeapi.PodSandboxConfig) bool {
+	given := config.GetAnnotations()
+	return vmspec.Migration(given) != "" && vmspec.AddressMoves(given) && vmspec.TakesPodAddress(given)
+}
+
+// Making silences the network of a sandbox that containerd is about to make, as Prepare does for one
+// that is made: CNI plug-ins have a pod announce its address, and its stack would answer in the
+// guest's place. The caller calls end when containerd has answered.
+func (s *Sandboxes) Making(ctx context.Context, config *runtimeapi.PodSandboxConfig) (end func()) {
+	if !waitsForAddress(config) {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		// Prepare tries again, and reports.
+		if err := s.silenceUnfinished(ctx, config.GetMetadata()); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot silence a pod before it has its address", "pod", config.GetMetadata().GetName(), "error", err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// silenceUnfinished waits for the network namespace of a pod's sandbox, and silences it.
+func (s *Sandboxes) silenceUnfinished(ctx context.Context, pod *runtimeapi.PodSandboxMetadata) error {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-look.C:
+		}
+		all, err := s.unfinished.List(ctx)
+		if err != nil {
+			return fmt.Errorf("list containerd's sandboxes: %w", err)
+		}
+		for _, one := range all {
+			netns, err := namespaceOf(one, pod)
+			if err != nil {
+				return fmt.Errorf("sandbox %s: %w", one.ID, err)
+			}
+			if netns != "" {
+				return s.silence(ctx, netns)
+			}
+		}
+	}
+}
+
+// namespaceOf returns the path of a sandbox's network namespace if the sandbox is this attempt of a
+// pod's and has one, or "".
+func namespaceOf(one ctrsandbox.Sandbox, pod *runtimeapi.PodSandboxMetadata) (string, error) {
+	extension := one.Extensions[metadataExtension]
+	if extension == nil {
+		return "", nil // containerd has just begun
+	}
+	var made struct {
+		Metadata struct {
+			NetNSPath string
+			Config    struct {
+				Metadata *runtimeapi.PodSandboxMetadata
+			}
+		}
+	}
+	if err := json.Unmarshal(extension.GetValue(), &made); err != nil {
+		return "", errors.Join(errors.New("read containerd's metadata"), err)
+	}
+	of := made.Metadata.Config.Metadata
+	if of.GetUid() != pod.GetUid() || of.GetAttempt() != pod.GetAttempt() || of.GetName() != pod.GetName() || of.GetNamespace() != pod.GetNamespace() {
+		return "", nil
+	}
+	return made.Metadata.NetNSPath, nil
+}
