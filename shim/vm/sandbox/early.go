@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -97,7 +96,7 @@ func namespaceOf(one ctrsandbox.Sandbox, pod *runtimeapi.PodSandboxMetadata) (st
 		}
 	}
 	if err := json.Unmarshal(extension.GetValue(), &made); err != nil {
-		return "", errors.Join(errors.New("read containerd's metadata"), err)
+		return "", fmt.Errorf("read containerd's metadata: %w", err)
 	}
 	of := made.Metadata.Config.Metadata
 	if of.GetUid() != pod.GetUid() || of.GetAttempt() != pod.GetAttempt() || of.GetName() != pod.GetName() || of.GetNamespace() != pod.GetNamespace() {
