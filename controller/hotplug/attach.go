@@ -55,6 +55,8 @@ func (w *work) attach(ctx context.Context, v *volume) (time.Duration, error) {
 		v.status.Message = fmt.Sprintf("Created hotplug attachment pod %s, for volume %s", v.live.Name, v.name)
 		if why := pod.Unscheduled(v.live); why != nil {
 			v.status.Phase, v.status.Reason, v.status.Message = kubevirt.VolumePending, why.Reason, clip(why.Message)
+		} else if why := pod.Waiting(v.live); why != nil {
+			v.status.Reason, v.status.Message = why.Reason, clip(why.Message)
 		}
 		return 0, w.write(ctx, v)
 	}
@@ -100,11 +102,14 @@ func (w *work) create(ctx context.Context, v *volume, held bool) (time.Duration,
 		return 0, w.write(ctx, v)
 	}
 	v.status.HotplugVolume.AttachPodName = p.Name
-	v.status.PersistentVolumeClaimInfo = pvcs.Info(pod.Held(p).PersistentVolumeClaim.ClaimName)
+	v.status.PersistentVolumeClaimInfo = pvcs.Info(pod.Held(p).Claim)
 	if !held {
 		v.status.HotplugVolume.AttachPodUID, v.status.Target = "", ""
 		v.status.Phase, v.status.Reason, v.status.Message = kubevirt.VolumePending, reasonNotReady, "PVC is in phase ClaimPending"
-		if bound(pvcs, p) {
+		switch image := pod.Held(p).Image(); {
+		case image != "":
+			v.status.Reason, v.status.Message = reasonCreated, "Creating hotplug attachment pod "+p.Name+", with image "+image
+		case bound(pvcs, p):
 			v.status.Phase, v.status.Message = kubevirt.VolumeBound, "PVC is in phase Bound"
 		}
 	}
@@ -141,7 +146,11 @@ func (w *work) order(ctx context.Context, v *volume, container string) (time.Dur
 	if err != nil {
 		return 0, err
 	}
-	d, err := w.give(ctx, v, order.Attach, order.Attachment{Disk: disk, Container: container, Size: size})
+	attachment := order.Attachment{Disk: disk, Container: container, Size: size}
+	if of := pod.VolumeOf(&w.vmi.Spec, v.name); of != nil && of.ContainerDisk != nil {
+		attachment.Path = of.ContainerDisk.Path
+	}
+	d, err := w.give(ctx, v, order.Attach, attachment)
 	if err != nil { // the VM has the disk if an answer was lost, and the volume has another container since
 		if now, e := w.give(ctx, v, order.Status, order.Name{Name: v.name}); e == nil && now.State == order.Attached {
 			d, err = now, nil
@@ -161,7 +170,10 @@ func (w *work) order(ctx context.Context, v *volume, container string) (time.Dur
 
 // blankSize returns the size in bytes of the disk that the node makes if the volume has none.
 func (w *work) blankSize(ctx context.Context, v *volume) (int64, error) {
-	claim := pod.Held(v.live).PersistentVolumeClaim.ClaimName
+	claim := pod.Held(v.live).Claim
+	if claim == "" {
+		return 0, nil
+	}
 	pvc := new(corev1.PersistentVolumeClaim)
 	err := w.Client.Get(ctx, client.ObjectKey{Namespace: w.vmi.Namespace, Name: claim}, pvc)
 	if apierrors.IsNotFound(err) {
@@ -175,6 +187,6 @@ func (w *work) blankSize(ctx context.Context, v *volume) (int64, error) {
 
 // bound reports whether the PVC of an attachment pod is bound to a volume.
 func bound(pvcs pod.PVCObjects, p *corev1.Pod) bool {
-	pvc := pvcs[pod.Held(p).PersistentVolumeClaim.ClaimName]
+	pvc := pvcs[pod.Held(p).Claim]
 	return pvc != nil && pvc.Status.Phase == corev1.ClaimBound
 }

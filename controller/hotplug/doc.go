@@ -1,9 +1,10 @@
-// Package hotplug gives the VMs of instances PVCs and network cards while they run, takes them away again, and
+// Package hotplug gives the VMs of instances PVCs, registry disks and network cards while they run, takes them away again, and
 // has nodes grow the disks of PVCs that are expanded. It also has nodes set the links of network cards.
 //
 // A volume of an instance is hot-plugged if it is hotpluggable and the VM's pod does not
-// have it. For each one there is an attachment pod on the VM's node, whose kubelet mounts
-// the PVC. The VM's node attaches what that pod has mounted, and detaches it before the pod
+// have it. So is a registry disk that the VM has got by its template since it runs, and only reads.
+// For each one there is an attachment pod on the VM's node, whose kubelet mounts
+// the PVC, or pulls and mounts the image. The VM's node attaches what that pod has mounted, and detaches it before the pod
 // is deleted:
 //
 //	Pending, Bound ──▶ AttachedToNode ──▶ MountedToPod ──▶ Ready

@@ -72,6 +72,34 @@ func TestLife(t *testing.T) {
 	}
 }
 
+// TestImage: a registry disk goes to the VM in the same way, and the status says why its image can't be pulled.
+func TestImage(t *testing.T) {
+	g := newRig(t)
+	g.plugImage("tools", "registry.example.com/tools:1")
+	g.reconcile()
+	p := g.attachment()
+	g.phase("tools", kubevirt.HotplugVolumeAttachedToNode, "SuccessfulCreate")
+	assert.Assert(t, g.status("tools").PersistentVolumeClaimInfo == nil)
+	fakecluster.Change(t, g.Cluster, p, func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"},
+		}}}
+	})
+	g.reconcile()
+	g.phase("tools", kubevirt.HotplugVolumeAttachedToNode, "ErrImagePull")
+	assert.Equal(t, g.status("tools").Message, "no such image")
+	assert.Assert(t, strings.Contains(fmt.Sprint(g.Events()), "Warning ErrImagePull no such image"))
+	g.run(p)
+	g.reconcile()
+	g.phase("tools", kubevirt.VolumeReady, "VolumeReady")
+	assert.DeepEqual(t, g.orders, []string{fmt.Sprintf(
+		`disk-attach {"disk":{"name":"tools","disk":{"bus":"scsi","readonly":true}},"container":%q,"path":"/disk/a"}`, container)})
+	g.unplug("tools")
+	g.reconcile()
+	assert.Equal(t, len(g.attachments()), 0)
+	assert.Assert(t, g.status("tools") == nil)
+}
+
 // TestWaits: a volume that cannot be used yet waits without an attachment pod.
 func TestWaits(t *testing.T) {
 	g := newRig(t)

@@ -74,8 +74,7 @@ func (m *Moves) Attach(
 // moving returns the volumes that the VM has got, and the reported ones of some names.
 func moving(vmi *kubevirt.VirtualMachineInstance, named []string) []kubevirt.VolumeStatus {
 	return slices.DeleteFunc(slices.Clone(vmi.Status.VolumeStatus), func(s kubevirt.VolumeStatus) bool {
-		return s.HotplugVolume == nil || s.MemoryDumpVolume != nil || s.PersistentVolumeClaimInfo == nil ||
-			s.Phase != kubevirt.VolumeReady && !slices.Contains(named, s.Name)
+		return s.HotplugVolume == nil || s.MemoryDumpVolume != nil || s.Phase != kubevirt.VolumeReady && !slices.Contains(named, s.Name)
 	})
 }
 
@@ -92,14 +91,17 @@ func holderOf(pods []corev1.Pod, volume string) *corev1.Pod {
 func (m *Moves) create(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, target *corev1.Pod, s kubevirt.VolumeStatus, source *corev1.Pod,
 ) (string, error) {
-	claim := s.PersistentVolumeClaimInfo.ClaimName
-	pvc := new(corev1.PersistentVolumeClaim)
-	err := m.Client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: claim}, pvc)
-	if apierrors.IsNotFound(err) {
-		return fmt.Sprintf("PVC %s does not exist", claim), nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("read PVC %s/%s: %w", vmi.Namespace, claim, err)
+	var pvc *corev1.PersistentVolumeClaim
+	if s.PersistentVolumeClaimInfo != nil {
+		claim := s.PersistentVolumeClaimInfo.ClaimName
+		pvc = new(corev1.PersistentVolumeClaim)
+		err := m.Client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: claim}, pvc)
+		if apierrors.IsNotFound(err) {
+			return fmt.Sprintf("PVC %s does not exist", claim), nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("read PVC %s/%s: %w", vmi.Namespace, claim, err)
+		}
 	}
 	p, err := pod.MovedAttachment(vmi, target, s.Name, pvc, source, m.Holder)
 	if err != nil {

@@ -57,7 +57,7 @@ func TestMoves(t *testing.T) {
 	p := g.of(target)[0]
 	assert.Equal(t, p.Name, name)
 	assert.Equal(t, p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values[0], "node2")
-	assert.Equal(t, pod.Held(&p).PersistentVolumeClaim.ClaimName, "claim")
+	assert.Equal(t, pod.Held(&p).Claim, "claim")
 	assert.Equal(t, p.OwnerReferences[0].UID, target.UID)
 	_, waits = g.attach(m, target)
 	assert.Equal(t, waits, "volume data: attachment pod "+name+" is pending")
@@ -90,6 +90,29 @@ func TestMoves(t *testing.T) {
 	g.reconcile()
 	assert.Equal(t, len(g.attachments()), 0)
 	assert.Assert(t, g.status("data") == nil)
+}
+
+// TestImagesMove: the target's node has the image of a registry disk, too.
+func TestImagesMove(t *testing.T) {
+	g, m, target := migrating(t)
+	g.guest.Running = true
+	g.plugImage("tools", "registry.example.com/tools:1")
+	g.reconcile()
+	g.run(&g.of(g.own)[1])
+	g.reconcile()
+	g.phase("tools", kubevirt.VolumeReady, "VolumeReady")
+	g.guest.Running = false
+	_, waits := g.attach(m, target)
+	assert.Equal(t, waits, "volume tools: attachment pod "+pod.AttachmentName(target, "tools")+" is pending")
+	var held []string
+	for _, p := range g.of(target) {
+		held = append(held, pod.Held(&p).Claim+pod.Held(&p).Image())
+		g.run(&p)
+	}
+	assert.DeepEqual(t, held, []string{"claim", "registry.example.com/tools:1"})
+	containers, waits := g.attach(m, target)
+	assert.Equal(t, waits, "")
+	assert.DeepEqual(t, containers, map[string]string{"data": container, "tools": container})
 }
 
 // TestMoveFails: the target's attachment pod ends with the target.

@@ -136,7 +136,7 @@ func (r *Reconciler) concerned(ctx context.Context, vmi *kubevirt.VirtualMachine
 }
 
 func hasVolumes(vmi *kubevirt.VirtualMachineInstance) bool {
-	return slices.ContainsFunc(vmi.Spec.Volumes, func(v kubevirt.Volume) bool { return pod.Hotpluggable(&v) }) ||
+	return slices.ContainsFunc(vmi.Spec.Volumes, func(v kubevirt.Volume) bool { return pod.Hotpluggable(&v) || pod.GivenImage(vmi, &v) }) ||
 		slices.ContainsFunc(vmi.Status.VolumeStatus, func(s kubevirt.VolumeStatus) bool {
 			return s.HotplugVolume != nil || s.PersistentVolumeClaimInfo != nil
 		})
@@ -234,7 +234,7 @@ func (w *work) at(name string) int {
 	return slices.IndexFunc(w.vmi.Status.VolumeStatus, func(s kubevirt.VolumeStatus) bool { return s.Name == name })
 }
 
-// replaced reports whether the instance names another PVC for a volume than the VM has.
+// replaced reports whether the instance names another PVC or image for a volume than the VM has.
 func (w *work) replaced(v *volume) bool {
 	var claim string
 	for _, use := range pod.PVCs(&w.vmi.Spec) {
@@ -243,10 +243,19 @@ func (w *work) replaced(v *volume) bool {
 		}
 	}
 	if v.live != nil {
-		return pod.Held(v.live).PersistentVolumeClaim.ClaimName != claim
+		has := pod.Held(v.live)
+		return has.Claim != claim || has.Image() != w.image(v.name)
 	}
 	info := v.status.PersistentVolumeClaimInfo
 	return v.status.HotplugVolume.AttachPodName != "" && info != nil && info.ClaimName != claim
+}
+
+// image returns the name of the image of a registry disk; "" for another volume.
+func (w *work) image(volume string) string {
+	if v := pod.VolumeOf(&w.vmi.Spec, volume); v != nil && v.ContainerDisk != nil {
+		return v.ContainerDisk.Image
+	}
+	return ""
 }
 
 // ended reports whether an attachment pod never will hold its volume again.

@@ -215,6 +215,20 @@ func (g *rig) plug(volume, claim string) {
 	})
 }
 
+// plugImage adds a registry disk, as the template does.
+func (g *rig) plugImage(volume, image string) {
+	g.t.Helper()
+	g.change(func(vmi *kubevirt.VirtualMachineInstance) {
+		metav1.SetMetaDataAnnotation(&vmi.ObjectMeta, pod.AnnotationHotplugged, volume)
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, kubevirt.Volume{Name: volume, VolumeSource: kubevirt.VolumeSource{
+			ContainerDisk: &kubevirt.ContainerDiskSource{Image: image, Path: "/disk/a"},
+		}})
+		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, kubevirt.Disk{
+			Name: volume, DiskDevice: kubevirt.DiskDevice{Disk: &kubevirt.DiskTarget{Bus: kubevirt.DiskBusSCSI, ReadOnly: true}},
+		})
+	})
+}
+
 func (g *rig) unplug(volume string) {
 	g.t.Helper()
 	g.change(func(vmi *kubevirt.VirtualMachineInstance) { pod.Remove(&vmi.Spec, volume) })

@@ -13,6 +13,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 const (
@@ -39,6 +40,9 @@ type Holder struct {
 func Attachment(
 	vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, volume string, objects PVCObjects, from Holder, former ...types.UID,
 ) (*corev1.Pod, error) {
+	if h := heldImage(&vmi.Spec, volume); h.image != nil {
+		return attachment(vmi, own, h, from, former)
+	}
 	v, err := objects.one(vmi, volume)
 	if err != nil {
 		return nil, err
@@ -47,34 +51,81 @@ func Attachment(
 }
 
 // MovedAttachment returns the attachment pod of the target of a migration, for a volume that the VM has
-// got by the attachment pod from, or, if that is gone, by one that its instance's spec describes.
+// got by the attachment pod source, or, if that is gone, by one that its instance's spec describes. Pvc is nil for a
+// registry disk.
 func MovedAttachment(
 	vmi *kubevirt.VirtualMachineInstance, target *corev1.Pod, volume string, pvc *corev1.PersistentVolumeClaim, source *corev1.Pod, from Holder,
 ) (*corev1.Pod, error) {
+	if pvc == nil {
+		h := heldImage(&vmi.Spec, volume)
+		if source != nil {
+			h = held{volume: volume, image: Held(source).image, secrets: source.Spec.ImagePullSecrets}
+		}
+		if h.image == nil {
+			return nil, fmt.Errorf("volume %s: neither the instance nor an attachment pod says which image it is", volume)
+		}
+		return attachment(vmi, target, h, from, nil)
+	}
 	h := held{volume: volume, claim: pvc.Name, block: pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock}
 	if source != nil {
-		h.readOnly = Held(source).PersistentVolumeClaim.ReadOnly
+		h.readOnly = Held(source).readOnly
 	} else {
 		h.readOnly = slices.ContainsFunc(PVCs(&vmi.Spec), func(use PVC) bool { return use.Volume == volume && use.ReadOnly })
 	}
 	return attachment(vmi, target, h, from, nil)
 }
 
-// Held returns the one volume of an attachment pod.
-func Held(p *corev1.Pod) corev1.Volume {
-	for _, v := range p.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil {
-			return v
-		}
-	}
-	return corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: new(corev1.PersistentVolumeClaimVolumeSource)}}
+// HeldVolume is the volume of an attachment pod.
+type HeldVolume struct {
+	// Name is the volume's, Claim that of its PVC; "" for a registry disk.
+	Name, Claim string
+
+	readOnly bool
+	image    *corev1.ImageVolumeSource
 }
 
-// held is what an attachment pod has: a volume, or the network of a card.
+// Image returns the name of the image of a registry disk; "" for a PVC.
+func (h HeldVolume) Image() string {
+	if h.image == nil {
+		return ""
+	}
+	return h.image.Reference
+}
+
+// Held returns the one volume of an attachment pod, which is empty for a pod of a card.
+func Held(p *corev1.Pod) HeldVolume {
+	for _, v := range p.Spec.Volumes {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			return HeldVolume{Name: v.Name, Claim: v.PersistentVolumeClaim.ClaimName, readOnly: v.PersistentVolumeClaim.ReadOnly}
+		case v.Image != nil:
+			return HeldVolume{Name: v.Name, image: v.Image}
+		}
+	}
+	return HeldVolume{}
+}
+
+// held is what an attachment pod has: a volume, which is a PVC or an image, or the network of a card.
 type held struct {
 	volume, claim   string
 	readOnly, block bool
+	image           *corev1.ImageVolumeSource
+	secrets         []corev1.LocalObjectReference // to pull the image with
 	card            string
+}
+
+// heldImage returns the image of an instance's registry disk; none for another volume.
+func heldImage(s *kubevirt.VirtualMachineInstanceSpec, volume string) held {
+	v := VolumeOf(s, volume)
+	if v == nil || v.ContainerDisk == nil {
+		return held{}
+	}
+	one := vmspec.PodVolumes([]kubevirt.Volume{*v})[0]
+	h := held{volume: volume, image: one.Source.Image}
+	if one.PullSecret != "" {
+		h.secrets = []corev1.LocalObjectReference{{Name: one.PullSecret}}
+	}
+	return h
 }
 
 // what describes it for an error.
@@ -100,14 +151,19 @@ func (h held) mount(c *corev1.Container) {
 	case h.block:
 		c.VolumeDevices = []corev1.VolumeDevice{{Name: h.volume, DevicePath: path.Join(deviceRoot, h.volume)}}
 	default:
-		c.VolumeMounts = []corev1.VolumeMount{{Name: h.volume, MountPath: path.Join(mountRoot, h.volume), ReadOnly: h.readOnly}}
+		c.VolumeMounts = []corev1.VolumeMount{{
+			Name: h.volume, MountPath: path.Join(mountRoot, h.volume), ReadOnly: h.readOnly || h.image != nil,
+		}}
 	}
 }
 
 // volumes returns the pod's volumes.
 func (h held) volumes() []corev1.Volume {
-	if h.card != "" {
+	switch {
+	case h.card != "":
 		return nil
+	case h.image != nil:
+		return []corev1.Volume{{Name: h.volume, VolumeSource: corev1.VolumeSource{Image: h.image}}}
 	}
 	return []corev1.Volume{{Name: h.volume, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: h.claim, ReadOnly: h.readOnly},
@@ -140,6 +196,8 @@ func attachment(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, h held, f
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{c},
 			Volumes:    h.volumes(),
+
+			ImagePullSecrets: h.secrets,
 			// The scheduler binds the PVC to a volume that the node reaches.
 			Affinity:                      OnNode(own.Spec.NodeName),
 			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
@@ -225,6 +283,17 @@ func HolderOf(p *corev1.Pod) string {
 		}
 	}
 	return ""
+}
+
+// Waiting returns why the container of an attachment pod does not start, such as that its image can't be
+// pulled; nil if nothing is wrong.
+func Waiting(p *corev1.Pod) *corev1.ContainerStateWaiting {
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Waiting != nil && c.State.Waiting.Message != "" {
+			return c.State.Waiting
+		}
+	}
+	return nil
 }
 
 // Unscheduled returns why no node has a pod; nil if one has it.

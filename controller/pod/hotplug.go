@@ -3,6 +3,7 @@ package pod
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -13,6 +14,16 @@ import (
 func Hotpluggable(v *kubevirt.Volume) bool {
 	return v.MemoryDump != nil || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable ||
 		v.DataVolume != nil && v.DataVolume.Hotpluggable
+}
+
+// Given returns the names of the hot-plugged volumes that an instance has by its VirtualMachine's template.
+func Given(vmi *kubevirt.VirtualMachineInstance) []string {
+	return strings.FieldsFunc(vmi.Annotations[AnnotationHotplugged], func(r rune) bool { return r == ',' })
+}
+
+// GivenImage reports whether a volume is a registry disk that the VM of an instance gets by the template while it runs.
+func GivenImage(vmi *kubevirt.VirtualMachineInstance, v *kubevirt.Volume) bool {
+	return v.ContainerDisk != nil && slices.Contains(Given(vmi), v.Name) && !StartedWith(vmi, v.Name)
 }
 
 // CheckHotplug returns why no running VM can get a disk; nil if one can. A CD-ROM drive is
@@ -76,6 +87,23 @@ func StartedWith(vmi *kubevirt.VirtualMachineInstance, volume string) bool {
 // ones with a disk that a running VM can get. The VM starts with the first disk, unless the
 // instance says what it boots from.
 func Hotplugged(s *kubevirt.VirtualMachineInstanceSpec) []string {
+	return hotplugged(s, func(v *kubevirt.Volume, _ *kubevirt.Disk) bool { return Hotpluggable(v) })
+}
+
+// Images returns the registry disks of a template that the VM of an instance, which did not start with them, can get
+// while it runs: those that the guest only reads.
+func Images(template *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.VirtualMachineInstance) []string {
+	given := Given(vmi)
+	return hotplugged(template, func(v *kubevirt.Volume, d *kubevirt.Disk) bool {
+		return v.ContainerDisk != nil && OnlyRead(d) && (VolumeOf(&vmi.Spec, v.Name) == nil || slices.Contains(given, v.Name))
+	})
+}
+
+// OnlyRead reports whether the guest can't write a disk.
+func OnlyRead(d *kubevirt.Disk) bool { return d.CDRom != nil || d.Disk != nil && d.Disk.ReadOnly }
+
+// hotplugged returns the volumes of [Hotplugged] that are of a kind.
+func hotplugged(s *kubevirt.VirtualMachineInstanceSpec, of func(*kubevirt.Volume, *kubevirt.Disk) bool) []string {
 	if off := s.Domain.Devices.DisableHotplug; off {
 		return nil
 	}
@@ -83,7 +111,7 @@ func Hotplugged(s *kubevirt.VirtualMachineInstanceSpec) []string {
 	for i := range s.Volumes {
 		v := &s.Volumes[i]
 		d := DiskOf(s, v.Name)
-		if !Hotpluggable(v) || d == nil || !later(d) {
+		if d == nil || !later(d) || !of(v, d) {
 			continue
 		}
 		if d == &s.Domain.Devices.Disks[0] && !saysBoot(s) {
@@ -143,12 +171,13 @@ func AtStart(vmi *kubevirt.VirtualMachineInstance) *kubevirt.VirtualMachineInsta
 }
 
 // Plugged returns the volumes that an instance's VM has not started with: the hotpluggable
-// ones that the VM's pod does not have.
+// ones that the VM's pod does not have, and registry disks that the VM has got since.
 func Plugged(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod) []string {
 	var all []string
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		if Hotpluggable(v) && !slices.ContainsFunc(own.Spec.Volumes, func(has corev1.Volume) bool { return has.Name == v.Name }) {
+		may := Hotpluggable(v) || GivenImage(vmi, v)
+		if may && !slices.ContainsFunc(own.Spec.Volumes, func(has corev1.Volume) bool { return has.Name == v.Name }) {
 			all = append(all, v.Name)
 		}
 	}

@@ -131,6 +131,73 @@ func TestPlugged(t *testing.T) {
 	assert.Assert(t, pod.VolumeOf(&pod.AsStarted(vmi, own).Spec, "early") != nil)
 }
 
+// tools adds a registry disk that the guest only reads.
+func tools(s *kubevirt.VirtualMachineInstanceSpec) {
+	s.Volumes = append(s.Volumes, kubevirt.Volume{Name: "tools", VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{
+		Image: "registry.example.com/tools:1", ImagePullSecret: "pull", ImagePullPolicy: corev1.PullAlways, Path: "/disk/tools.img",
+	}}})
+	s.Domain.Devices.Disks = append(s.Domain.Devices.Disks, kubevirt.Disk{
+		Name: "tools", DiskDevice: kubevirt.DiskDevice{Disk: &kubevirt.DiskTarget{Bus: "scsi", ReadOnly: true}},
+	})
+}
+
+// TestImagesToPlug: a VM gets the registry disks of its template that it has not started with and only reads.
+func TestImagesToPlug(t *testing.T) {
+	vmi, own := read(t, "pvcs"), launcher()
+	template := vmi.Spec.DeepCopy()
+	tools(template)
+	assert.DeepEqual(t, pod.Images(template, vmi), []string{"tools"})
+	assert.Equal(t, len(pod.Images(&vmi.Spec, vmi)), 0)
+	for name, change := range map[string]func(*kubevirt.VirtualMachineInstanceSpec){
+		"written":         func(s *kubevirt.VirtualMachineInstanceSpec) { pod.DiskOf(s, "tools").Disk.ReadOnly = false },
+		"on sata":         func(s *kubevirt.VirtualMachineInstanceSpec) { pod.DiskOf(s, "tools").Disk.Bus = "sata" },
+		"without hotplug": func(s *kubevirt.VirtualMachineInstanceSpec) { s.Domain.Devices.DisableHotplug = true },
+		"without a disk":  func(s *kubevirt.VirtualMachineInstanceSpec) { s.Domain.Devices.Disks = vmi.Spec.Domain.Devices.Disks },
+	} {
+		changed := template.DeepCopy()
+		change(changed)
+		assert.Equal(t, len(pod.Images(changed, vmi)), 0, name)
+	}
+	tools(&vmi.Spec)
+	assert.Equal(t, len(pod.Images(template, vmi)), 0, "it has started with it")
+	assert.Assert(t, !strings.Contains(strings.Join(pod.Plugged(vmi, own), ","), "tools"))
+	vmi.Annotations = map[string]string{pod.AnnotationHotplugged: "late,tools"}
+	assert.DeepEqual(t, pod.Images(template, vmi), []string{"tools"})
+	assert.Assert(t, strings.HasSuffix(strings.Join(pod.Plugged(vmi, own), ","), ",tools"))
+	vmi.Status.VolumeStatus = []kubevirt.VolumeStatus{{Name: "tools"}}
+	assert.Assert(t, !strings.Contains(strings.Join(pod.Plugged(vmi, own), ","), "tools"))
+	assert.Assert(t, pod.VolumeOf(&pod.AtStart(vmi).Spec, "tools") != nil, "a VM that starts has it from the start")
+}
+
+// TestImageAttachment: the attachment pod of a registry disk has the image, on both nodes of a migration.
+func TestImageAttachment(t *testing.T) {
+	vmi := read(t, "pvcs")
+	tools(&vmi.Spec)
+	p, err := pod.Attachment(vmi, launcher(), "tools", nil, holder)
+	assert.NilError(t, err)
+	assert.DeepEqual(t, p.Spec.Volumes, []corev1.Volume{{Name: "tools", VolumeSource: corev1.VolumeSource{
+		Image: &corev1.ImageVolumeSource{Reference: "registry.example.com/tools:1", PullPolicy: corev1.PullAlways},
+	}}})
+	assert.DeepEqual(t, p.Spec.ImagePullSecrets, []corev1.LocalObjectReference{{Name: "pull"}})
+	assert.DeepEqual(t, p.Spec.Containers[0].VolumeMounts, []corev1.VolumeMount{{Name: "tools", MountPath: "/volumes/tools", ReadOnly: true}})
+	assert.Equal(t, pod.Held(p).Name+" "+pod.Held(p).Image(), "tools registry.example.com/tools:1")
+	target := launcher()
+	target.Name, target.UID, target.Spec.NodeName = "virt-launcher-pvcs-fghij", "2c1f8c0e-0000-4000-8000-00000000000b", "node2"
+	want, err := pod.Attachment(vmi, target, "tools", nil, holder)
+	assert.NilError(t, err)
+	for _, from := range []*corev1.Pod{p, nil} {
+		got, err := pod.MovedAttachment(vmi, target, "tools", nil, from, holder)
+		assert.NilError(t, err)
+		assert.DeepEqual(t, got, want)
+	}
+	pod.Remove(&vmi.Spec, "tools")
+	got, err := pod.MovedAttachment(vmi, target, "tools", nil, p, holder)
+	assert.NilError(t, err)
+	assert.DeepEqual(t, got, want)
+	_, err = pod.MovedAttachment(vmi, target, "tools", nil, nil, holder)
+	assert.ErrorContains(t, err, "which image it is")
+}
+
 // TestMovedAttachment: the target's attachment pod differs from the source's only in its node and its VM's pod.
 func TestMovedAttachment(t *testing.T) {
 	vmi, objects := read(t, "pvcs"), pvcObjects(t)
@@ -140,7 +207,7 @@ func TestMovedAttachment(t *testing.T) {
 	for _, volume := range []string{"late", "early", "library"} {
 		source, err := pod.Attachment(vmi, launcher(), volume, objects, holder)
 		assert.NilError(t, err)
-		name := pod.Held(source).PersistentVolumeClaim.ClaimName
+		name := pod.Held(source).Claim
 		pvc := objects[name].DeepCopy()
 		pvc.Name = name
 		want, err := pod.Attachment(vmi, target, volume, objects, holder)

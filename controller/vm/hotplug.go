@@ -28,7 +28,7 @@ func (r *Reconciler) plug(ctx context.Context, vm *kubevirt.VirtualMachine, vmi 
 	if vmi == nil || vmi.DeletionTimestamp != nil || vmi.Status.Phase != kubevirt.Running || vm.Spec.Template == nil {
 		return nil
 	}
-	if vmi.Annotations[pod.AnnotationHotplugged] == "" && len(pod.Hotplugged(&vm.Spec.Template.Spec)) == 0 {
+	if len(pod.Given(vmi)) == 0 && len(wanted(&vm.Spec.Template.Spec, vmi)) == 0 {
 		return nil
 	}
 	next := plugged(&vm.Spec.Template.Spec, vmi)
@@ -43,12 +43,16 @@ func (r *Reconciler) plug(ctx context.Context, vm *kubevirt.VirtualMachine, vmi 
 	return nil
 }
 
+// wanted returns the volumes of a template that the VM of an instance gets while it runs.
+func wanted(template *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.VirtualMachineInstance) []string {
+	return append(pod.Hotplugged(template), pod.Images(template, vmi)...)
+}
+
 // plugged returns an instance with the hot-plugged volumes of a template. A volume that
 // changes, or that the VM still loses, follows when it is gone.
 func plugged(template *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.VirtualMachineInstance) *kubevirt.VirtualMachineInstance {
 	next := vmi.DeepCopy()
-	given := strings.FieldsFunc(vmi.Annotations[pod.AnnotationHotplugged], func(r rune) bool { return r == ',' })
-	wanted := pod.Hotplugged(template)
+	given, wanted := pod.Given(vmi), wanted(template, vmi)
 	for _, name := range given {
 		same := slices.Contains(wanted, name) && sameVolume(template, &next.Spec, name)
 		if !same && !pod.StartedWith(vmi, name) {

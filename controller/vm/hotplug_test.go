@@ -171,6 +171,55 @@ func TestMedium(t *testing.T) {
 	assert.Assert(t, g.restartRequired())
 }
 
+// TestImage: a running VM gets a registry disk that it only reads by its template, and one that it started with needs
+// a restart to go.
+func TestImage(t *testing.T) {
+	image := func(name, image string, readOnly bool) func(*kubevirt.VirtualMachineInstanceSpec) {
+		return func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.Volumes = append(s.Volumes, kubevirt.Volume{Name: name, VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: image}}})
+			s.Domain.Devices.Disks = append(s.Domain.Devices.Disks, kubevirt.Disk{
+				Name: name, DiskDevice: kubevirt.DiskDevice{Disk: &kubevirt.DiskTarget{Bus: kubevirt.DiskBusSCSI, ReadOnly: readOnly}},
+			})
+		}
+	}
+	g := newRig(t)
+	g.add(kubevirt.RunStrategyAlways, root, func(vm *kubevirt.VirtualMachine) { image("old", "a", true)(&vm.Spec.Template.Spec) })
+	g.reconcile()
+	assert.Assert(t, !g.restartRequired(), "before it runs")
+	started := func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Status.VolumeStatus = []kubevirt.VolumeStatus{{Name: "root"}, {Name: "old"}}
+	}
+	g.phase(kubevirt.Running, started)
+	g.reconcile()
+	assert.Equal(t, g.vmi().Annotations[pod.AnnotationHotplugged], "")
+	g.template(image("tools", "b", true))
+	g.reconcile()
+	g.has("root old tools")
+	assert.Equal(t, g.vmi().Annotations[pod.AnnotationHotplugged], "tools")
+	assert.Assert(t, !g.restartRequired())
+	g.template(func(s *kubevirt.VirtualMachineInstanceSpec) { pod.VolumeOf(s, "tools").ContainerDisk.Image = "c" })
+	g.reconcile()
+	g.has("root old tools")
+	assert.Equal(t, pod.VolumeOf(&g.vmi().Spec, "tools").ContainerDisk.Image, "c")
+	assert.Assert(t, !g.restartRequired())
+	g.template(func(s *kubevirt.VirtualMachineInstanceSpec) { pod.Remove(s, "tools") })
+	g.reconcile()
+	g.has("root old")
+	assert.Assert(t, !g.restartRequired())
+
+	g.template(image("written", "b", false))
+	g.reconcile()
+	g.has("root old")
+	assert.Assert(t, g.restartRequired())
+	g.template(func(s *kubevirt.VirtualMachineInstanceSpec) { pod.Remove(s, "written") })
+	g.reconcile()
+	assert.Assert(t, !g.restartRequired())
+	g.template(func(s *kubevirt.VirtualMachineInstanceSpec) { pod.Remove(s, "old") })
+	g.reconcile()
+	g.has("root old")
+	assert.Assert(t, g.restartRequired())
+}
+
 // TestHotplugRefused: what the instance does not take is the VM's failure, and no conflict is.
 func TestHotplugRefused(t *testing.T) {
 	g := newRig(t)

@@ -72,7 +72,11 @@ func instance(
 // a new one.
 func digest(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) (string, error) {
 	template := &vm.Spec.Template.Spec
-	spec := without(template, append(pod.Hotplugged(template), pod.Dumps(template)...)) // others change while it runs
+	others := append(pod.Hotplugged(template), pod.Dumps(template)...) // which change while it runs
+	if vmi != nil {
+		others = append(others, pod.Images(template, vmi)...)
+	}
+	spec := without(template, others)
 	spec = withoutCards(spec, vmi)
 	dropUUID(vm, &spec) // which an instance has in any case
 	text, err := json.Marshal(&spec)

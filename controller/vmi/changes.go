@@ -18,11 +18,12 @@ import (
 func withoutPlugged(r *admission.Review) (old, now any, problems field.ErrorList) {
 	old, now = r.Old["spec"], r.Object["spec"]
 	var before, after kubevirt.VirtualMachineInstance
-	if fields.Decode(map[string]any{"spec": old, "status": r.Old["status"]}, &before) != nil ||
-		fields.Decode(map[string]any{"spec": now}, &after) != nil || before.Status.Phase != kubevirt.Running {
+	if fields.Decode(map[string]any{"metadata": r.Old["metadata"], "spec": old, "status": r.Old["status"]}, &before) != nil ||
+		fields.Decode(map[string]any{"metadata": r.Object["metadata"], "spec": now}, &after) != nil || before.Status.Phase != kubevirt.Running {
 		return old, now, nil
 	}
-	had, has := plugs(&before, &before.Spec), plugs(&before, &after.Spec)
+	after.Status = before.Status
+	had, has := plugs(&before), plugs(&after)
 	problems = checkPlugs(&before.Spec, &after.Spec, had, has)
 	pod.Remove(&before.Spec, had...)
 	pod.Remove(&after.Spec, has...)
@@ -33,13 +34,13 @@ func withoutPlugged(r *admission.Review) (old, now any, problems field.ErrorList
 	return withoutVolumes(old), withoutVolumes(now), problems
 }
 
-// plugs returns the hotpluggable volumes of a spec that the instance's VM has not started
+// plugs returns the volumes of an instance that its VM may get while it runs, and has not started
 // with: the instance's status has the others.
-func plugs(vmi *kubevirt.VirtualMachineInstance, s *kubevirt.VirtualMachineInstanceSpec) []string {
+func plugs(vmi *kubevirt.VirtualMachineInstance) []string {
 	var names []string
-	for i := range s.Volumes {
-		v := &s.Volumes[i]
-		if pod.Hotpluggable(v) && !pod.StartedWith(vmi, v.Name) {
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		if pod.Hotpluggable(v) && !pod.StartedWith(vmi, v.Name) || pod.GivenImage(vmi, v) {
 			names = append(names, v.Name)
 		}
 	}
@@ -66,6 +67,8 @@ func checkPlugs(before, after *kubevirt.VirtualMachineInstanceSpec, had, has []s
 			if !equality.Semantic.DeepEqual(pod.DiskOf(before, name), d) {
 				problems = append(problems, field.Forbidden(disks, fmt.Sprintf("hotplug disk %s, changed", name)))
 			}
+		case pod.VolumeOf(after, name).ContainerDisk != nil && !pod.OnlyRead(d):
+			problems = append(problems, field.Forbidden(disks, fmt.Sprintf("hotplug disk %s, a running VM can only read a containerDisk: set readonly", name)))
 		case before.Domain.Devices.DisableHotplug:
 			problems = append(problems, field.Forbidden(volumes, fmt.Sprintf("volume %s: the instance has disableHotplug", name)))
 		case d.CDRom != nil: // its drive is compared with all else that the VM started with

@@ -210,6 +210,8 @@ func TestCheckVolumes(t *testing.T) {
 		volume = `, {"name": "data", "persistentVolumeClaim": {"claimName": "c", "hotpluggable": true}}`
 		dv     = `, {"name": "data", "dataVolume": {"name": "c", "hotpluggable": true}}`
 		drive  = `, {"name": "data", "cdrom": {"bus": "sata"}}`
+		image  = `, {"name": "data", "containerDisk": {"image": "example.com/tools:1"}}`
+		read   = `, {"name": "data", "disk": {"bus": "scsi", "readonly": true}}`
 		fixed  = ": an instance can't be changed"
 	)
 	made := func(disks, volumes string) string {
@@ -258,6 +260,16 @@ func TestCheckVolumes(t *testing.T) {
 		"and the image": {
 			made("", ""), strings.Replace(made(disk, volume), ":41", ":42", 1), "", "spec.domain.devices.disks" + fixed,
 		},
+		"an image":             {made("", ""), made(read, image), "", ""},
+		"an image to lose":     {made(read, image), made("", ""), "", ""},
+		"an image as a medium": {made(drive, ""), made(drive, image), "", ""},
+		"an image to write": {
+			made("", ""), made(disk, image), "", "spec.domain.devices.disks: hotplug disk data, a running VM can only read a containerDisk: set readonly",
+		},
+		"an image that it started with": {
+			made(read, image), made("", ""), `{"phase": "Running", "volumeStatus": [{"name": "data", "target": "sda"}]}`,
+			"spec.domain.devices.disks" + fixed,
+		},
 		"without hotplug": {
 			strings.Replace(made("", ""), `"disks"`, `"disableHotplug": true, "disks"`, 1),
 			strings.Replace(made(disk, volume), `"disks"`, `"disableHotplug": true, "disks"`, 1), "",
@@ -268,9 +280,10 @@ func TestCheckVolumes(t *testing.T) {
 		if status == "" {
 			status = `{"phase": "Running", "volumeStatus": [{"name": "root", "target": "vda"}]}`
 		}
+		given := map[string]any{"annotations": map[string]any{pod.AnnotationHotplugged: "data"}}
 		r := &admission.Review{
-			Object: admission.Tree{"spec": decoded(t, tt.now), "status": decoded(t, status)},
-			Old:    admission.Tree{"spec": decoded(t, tt.old), "status": decoded(t, status)},
+			Object: admission.Tree{"metadata": given, "spec": decoded(t, tt.now), "status": decoded(t, status)},
+			Old:    admission.Tree{"metadata": given, "spec": decoded(t, tt.old), "status": decoded(t, status)},
 		}
 		var got string
 		if problems := checkUpdate(r); len(problems) > 0 {

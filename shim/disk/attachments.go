@@ -43,7 +43,10 @@ func (a *Attachments) Attach(ctx context.Context, r record.Container) (map[strin
 // Detach undoes Attach, and Plug of all disks that the VM has got.
 func (a *Attachments) Detach(ctx context.Context, r record.Container) error {
 	var errs []error
-	for _, k := range slices.Backward(append(of(r), plugged(r)...)) {
+	for _, k := range slices.Backward(plugged(r)) {
+		errs = append(errs, a.Unplug(ctx, r, k.Disk))
+	}
+	for _, k := range slices.Backward(of(r)) {
 		errs = append(errs, k.wrap("detach", a.kinds.of(k).detach(ctx, k)))
 	}
 	errs = append(errs, a.reach.Allow(ctx, r.Domain.UID, nil))

@@ -55,6 +55,43 @@ func TestPlug(t *testing.T) {
 	}
 }
 
+// TestPlugImage: a running VM reads a registry disk, which is held until the VM has lost it or has ended.
+func TestPlugImage(t *testing.T) {
+	n := newNode(t)
+	d := vmspec.Disk{
+		Name: "tools", Source: vmspec.SourceVolume, Image: "cd", Mode: vmspec.ModeFile, ReadOnly: true, Bus: vmspec.BusSCSI, Target: "sda",
+	}
+	plug := func(id string) record.Container {
+		r := n.container(t, id)
+		one := record.PluggedDisk{State: record.Attaching, Disk: d}
+		content, err := n.Attachments.Acquire(t.Context(), r, d)
+		assert.NilError(t, err)
+		one.Content = content
+		described, f, err := n.Attachments.Plug(t.Context(), r, one)
+		assert.NilError(t, err)
+		assert.NilError(t, f.Close())
+		assert.Equal(t, described.Layer.Path, content.Image.Path)
+		assert.Assert(t, described.Layer.ReadOnly)
+		assert.Equal(t, n.images.held[id+".tools"], "cd")
+		return r.WithPlugged(one)
+	}
+	first, second := plug("c1"), plug("c2")
+	whole := first.AsStarted() // as the target of a migration starts it
+	files, err := n.Attachments.Attach(t.Context(), whole)
+	assert.NilError(t, err)
+	assert.Equal(t, len(files["tools-base"]), 1)
+	assert.NilError(t, files["tools-base"][0].Close())
+	assert.NilError(t, n.Attachments.Unplug(t.Context(), first, d))
+	assert.NilError(t, n.Attachments.Detach(t.Context(), second))
+	for _, id := range []string{"c1", "c2"} {
+		assert.Equal(t, n.images.held[id+".tools"], "")
+		assert.Equal(t, n.images.held[id], "guest")
+	}
+	d.Image = "none"
+	_, err = n.Attachments.Acquire(t.Context(), first, d)
+	assert.ErrorContains(t, err, `find disk "tools"`)
+}
+
 func TestPlugRefuses(t *testing.T) {
 	n := newNode(t)
 	r := n.container(t, "c1")

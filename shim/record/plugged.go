@@ -2,6 +2,7 @@ package record
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -28,6 +29,8 @@ const (
 type PluggedDisk struct {
 	State PlugState   `json:"state"`
 	Disk  vmspec.Disk `json:"disk"`
+	// Content is what a registry disk is made of.
+	Content Disk `json:"content,omitzero"`
 	// Container is the container of the pod that has the disk's volume.
 	Container string `json:"container"`
 	// Set numbers the disk's descriptors in QEMU.
@@ -43,8 +46,14 @@ type PluggedDisk struct {
 // AsStarted returns the record of a VM that starts with the disks which this one has got, and with
 // media in its drives.
 func (r Container) AsStarted() Container {
-	r.Spec.Disks = slices.Clone(r.Spec.Disks)
+	r.Spec.Disks, r.Disks = slices.Clone(r.Spec.Disks), maps.Clone(r.Disks)
 	for _, p := range r.Plugged {
+		if p.Content.Image != nil {
+			if r.Disks == nil {
+				r.Disks = map[string]Disk{}
+			}
+			r.Disks[p.Disk.Name] = p.Content
+		}
 		i := slices.IndexFunc(r.Spec.Disks, func(d vmspec.Disk) bool { return d.Name == p.Disk.Name })
 		if i < 0 {
 			r.Spec.Disks = append(r.Spec.Disks, p.Disk)

@@ -17,6 +17,7 @@ func attachment() *runtimeapi.ContainerConfig {
 			{ContainerPath: "/etc/hosts", HostPath: "/pods/a/etc-hosts"},
 			{ContainerPath: "/volumes/files", HostPath: "/pods/a/files"},
 			{ContainerPath: "/volumes/fixed", HostPath: "/pods/a/fixed", Readonly: true},
+			{ContainerPath: "/volumes/tools", Image: &runtimeapi.ImageSpec{Image: "sha256:1"}, Readonly: true},
 		},
 		Devices: []*runtimeapi.Device{
 			{ContainerPath: "/volumes/raw", HostPath: "/dev/pod-raw", Permissions: "mrw"},
@@ -43,10 +44,34 @@ func TestHotplug(t *testing.T) {
 		`{"name": "raw", "shareable": true}`: {Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "raw", Shareable: true, Cache: "none"},
 	} {
 		want.Source, want.Bus, want.ErrorPolicy = SourcePVC, cmp.Or(want.Bus, BusSCSI), stop
-		got, err := Hotplug([]byte(text), 0, attachment())
+		got, err := Hotplug([]byte(text), "", 0, attachment())
 		assert.NilError(t, err, text)
 		assert.DeepEqual(t, got, want)
 	}
+}
+
+// TestHotplugImage: the guest can only read a registry disk that it gets while it runs.
+func TestHotplugImage(t *testing.T) {
+	for text, want := range map[string]Disk{
+		`{"name": "tools", "disk": {"bus": "scsi", "readonly": true}}`:   {Serial: "tools", Bus: BusSCSI},
+		`{"name": "tools", "disk": {"bus": "virtio", "readonly": true}}`: {Serial: "tools", Bus: BusVirtio},
+		`{"name": "tools", "cdrom": {"bus": "sata"}}`:                    {Bus: BusSATA, CDROM: true},
+	} {
+		want.Name, want.Source, want.Image, want.Path, want.Mode = "tools", SourceVolume, "sha256:1", "a.iso", ModeFile
+		want.ReadOnly, want.ErrorPolicy = true, "stop"
+		got, err := Hotplug([]byte(text), "/disk/a.iso", 0, attachment())
+		assert.NilError(t, err, text)
+		assert.DeepEqual(t, got, want)
+	}
+	for text, want := range map[string]string{
+		`{"name": "tools"}`: "spec.domain.devices.disks[0].disk: a registry disk that is added while the VM runs needs readonly: true",
+		`{"name": "tools", "lun": {"bus": "scsi", "readonly": true}}`: "lun",
+	} {
+		_, err := Hotplug([]byte(text), "", 0, attachment())
+		assert.ErrorContains(t, err, want)
+	}
+	_, err := Hotplug([]byte(`{"name": "tools", "cdrom": {"bus": "sata"}}`), "../a.iso", 0, attachment())
+	assert.ErrorContains(t, err, "containerDisk.path")
 }
 
 func TestHotplugRefuses(t *testing.T) {
@@ -64,7 +89,7 @@ func TestHotplugRefuses(t *testing.T) {
 		`[]`:   "not JSON as expected",
 		``:     "not JSON as expected",
 	} {
-		if _, err := Hotplug([]byte(text), 0, attachment()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Hotplug([]byte(text), "", 0, attachment()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", text, err, want)
 		}
 	}
@@ -75,12 +100,12 @@ func TestHotplugMakesDisks(t *testing.T) {
 		text       string
 		size, want int64
 	}{{`{"name": "files"}`, 5*mebibyte + 1, 5 * mebibyte}, {`{"name": "files"}`, 1, 0}, {`{"name": "files"}`, -1, 0}} {
-		d, err := Hotplug([]byte(tt.text), tt.size, attachment())
+		d, err := Hotplug([]byte(tt.text), "", tt.size, attachment())
 		assert.NilError(t, err)
 		assert.Equal(t, d.Size, tt.want)
 	}
 	for _, text := range []string{`{"name": "raw"}`, `{"name": "fixed"}`} {
-		if _, err := Hotplug([]byte(text), mebibyte, attachment()); err == nil || !strings.Contains(err.Error(), "leave it out") {
+		if _, err := Hotplug([]byte(text), "", mebibyte, attachment()); err == nil || !strings.Contains(err.Error(), "leave it out") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -82,6 +82,10 @@ type Plugged struct {
 	// Name is the disk's, Target libvirt's name of it.
 	Name   string `json:"name"`
 	Target string `json:"target"`
+	// Path is that of a registry disk in its image, and Content identifies the disk: the target must have the
+	// same. Both are empty for other disks.
+	Path    string `json:"path,omitempty"`
+	Content string `json:"content,omitempty"`
 }
 
 // Firmware is what both nodes' UEFI firmware must have in common. QEMU carries the program

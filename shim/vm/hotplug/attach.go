@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/attachment"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
@@ -25,7 +26,7 @@ func (h *Hotplugs) attach(ctx context.Context, v *table.VM, a order.Attachment) 
 	if err != nil {
 		return order.Disk{}, err
 	}
-	d, err := vmspec.Hotplug(a.Disk, a.Size, config)
+	d, err := vmspec.Hotplug(a.Disk, a.Path, a.Size, config)
 	if err != nil {
 		return order.Disk{}, fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
 	}
@@ -48,6 +49,14 @@ func (h *Hotplugs) attach(ctx context.Context, v *table.VM, a order.Attachment) 
 	r = r.WithPlugged(p)
 	if err := h.o.Table.Put(v, r); err != nil {
 		return order.Disk{}, err
+	}
+	if p.Content, err = h.acquire(ctx, r, d); err != nil {
+		return order.Disk{}, h.undo(ctx, v, p, err)
+	}
+	if r = r.WithPlugged(p); p.Content.Image != nil {
+		if err := h.o.Table.Put(v, r); err != nil {
+			return order.Disk{}, h.undo(ctx, v, p, err)
+		}
 	}
 	if err := h.plug(ctx, r, p); err != nil {
 		return order.Disk{}, h.undo(ctx, v, p, err)
@@ -129,6 +138,15 @@ func freeSet(r record.Container) int {
 			return n
 		}
 	}
+}
+
+// acquire returns what a disk is made of.
+func (h *Hotplugs) acquire(ctx context.Context, r record.Container, d vmspec.Disk) (record.Disk, error) {
+	content, err := h.o.Volumes.Acquire(ctx, r, d)
+	if errors.Is(err, imageunpack.ErrUnusable) || errors.Is(err, imageunpack.ErrNoDisk) {
+		err = fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
+	}
+	return content, err
 }
 
 // plug gives a disk to QEMU.

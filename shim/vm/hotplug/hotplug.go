@@ -16,6 +16,9 @@
 // an attached disk stays, and all else is undone. A disk whose release was ordered is asked
 // for until the guest releases it. The volume must stay mounted until the state is none.
 //
+// A volume can also be an image. Its registry disk, which the guest only reads, is held as those of the VM's
+// start are, until the guest has lost it.
+//
 // A network card goes the same way. Its attachment pod has the card's network, for which CNI made an
 // interface there. The guest's card is connected to that interface, as to those of the VM's own pod:
 //
@@ -51,6 +54,7 @@ type Domains interface {
 
 // Volumes opens volumes for VMs; [disk.Attachments].
 type Volumes interface {
+	Acquire(ctx context.Context, r record.Container, d vmspec.Disk) (record.Disk, error)
 	Plug(ctx context.Context, r record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error)
 	Unplug(ctx context.Context, r record.Container, d vmspec.Disk) error
 	Room(r record.Container, d vmspec.Disk, capacity int64) (*os.File, int64, error)

@@ -17,6 +17,7 @@ import (
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
@@ -45,6 +46,7 @@ type rig struct {
 	// without a target after a failure half-way.
 	attached map[int]string
 	reserved map[string]bool // volumes
+	held     map[string]bool // images
 	// stubborn is a guest that releases nothing; away is a libvirtd that does not answer.
 	stubborn, away bool
 	// failing fails an attachment, before or after the disk is there.
@@ -71,7 +73,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	s := &vmtest.Script{}
-	r := &rig{store: vmtest.NewStore(s, t.TempDir()), attached: map[int]string{}, reserved: map[string]bool{}, sizes: map[string]int64{}, cards: map[string]bool{}, networks: map[string]network{}}
+	r := &rig{store: vmtest.NewStore(s, t.TempDir()), attached: map[int]string{}, reserved: map[string]bool{}, held: map[string]bool{}, sizes: map[string]int64{}, cards: map[string]bool{}, networks: map[string]network{}}
 	c := record.Container{ID: "c", SandboxID: "s", State: record.Running}
 	c.Sandbox.Value = &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod", Namespace: "shop", Uid: podUID}}
 	c.Config.Value = &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "vm"}}
@@ -86,6 +88,7 @@ func newRig(t *testing.T) *rig {
 	for i := range 100 {
 		config.Mounts = append(config.Mounts, &runtimeapi.Mount{ContainerPath: fmt.Sprintf("/volumes/v%d", i), HostPath: fmt.Sprintf("/pods/hp/v%d", i)})
 	}
+	config.Mounts = append(config.Mounts, &runtimeapi.Mount{ContainerPath: "/volumes/tools", Image: &runtimeapi.ImageSpec{Image: "sha256:1"}})
 	info, err := json.Marshal(map[string]any{"sandboxID": "hp", "config": config})
 	assert.NilError(t, err)
 	r.container = &runtimeapi.ContainerStatusResponse{
@@ -241,10 +244,29 @@ func (d *volumes) Room(_ record.Container, _ vmspec.Disk, capacity int64) (*os.F
 	return f, capacity - 1<<20, err
 }
 
+func (d *volumes) Acquire(_ context.Context, _ record.Container, k vmspec.Disk) (record.Disk, error) {
+	if !k.Registry() {
+		return record.Disk{}, nil
+	}
+	if on, _ := d.store.Container("c"); on.FindPlugged(k.Name) < 0 {
+		return record.Disk{}, errors.New("it is not recorded")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held[k.Image] = true
+	if d.failing == "image" {
+		return record.Disk{}, imageunpack.ErrNoDisk
+	}
+	return record.Disk{Image: &imageunpack.Disk{ImageID: k.Image, Path: k.Path}}, nil
+}
+
 func (d *volumes) Plug(_ context.Context, _ record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.reserved[p.Disk.Host] = true
+	if on, _ := d.store.Container("c"); p.Disk.Registry() && on.Plugged[on.FindPlugged(p.Disk.Name)].Content.Image == nil {
+		return domain.PluggedDisk{}, nil, errors.New("its image is not recorded")
+	}
 	if d.failing == "volume" {
 		return domain.PluggedDisk{}, nil, errRefused
 	}
@@ -256,6 +278,7 @@ func (d *volumes) Unplug(_ context.Context, _ record.Container, p vmspec.Disk) e
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.reserved, p.Host)
+	delete(d.held, p.Image)
 	return nil
 }
 
@@ -330,6 +353,36 @@ func TestAttachAndDetach(t *testing.T) {
 		if _, err := r.detach(t, "boot"); !errors.Is(err, vmerrors.ErrState) {
 			t.Errorf("a disk that the VM started with: %v", err)
 		}
+	})
+}
+
+// TestImage: the image of a registry disk is held from before the disk is opened until the guest has lost it.
+func TestImage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		attach := func() (order.Disk, error) {
+			return r.order(t, order.Attach,
+				fmt.Sprintf(`{"disk": {"name": "tools", "disk": {"bus": "scsi", "readonly": true}}, "container": %q, "path": "/disk/a"}`, id))
+		}
+		for _, failing := range []string{"image", "volume", "before"} {
+			r.failing = failing
+			_, err := attach()
+			assert.Equal(t, errors.Is(err, vmerrors.ErrInvalid), failing == "image", "%v", err)
+			r.has(t, "", 0)
+			assert.Equal(t, len(r.held), 0)
+		}
+		r.failing = ""
+		d, err := attach()
+		assert.NilError(t, err)
+		assert.Equal(t, d.Target, "sdb")
+		r.has(t, record.Attached, 1)
+		p := r.vm.Record().Plugged[0]
+		assert.Equal(t, p.Content.Image.ImageID+" "+p.Content.Image.Path, "sha256:1 a")
+		assert.DeepEqual(t, r.held, map[string]bool{"sha256:1": true})
+		_, err = r.detach(t, "tools")
+		assert.NilError(t, err)
+		r.has(t, "", 0)
+		assert.Equal(t, len(r.held), 0)
 	})
 }
 

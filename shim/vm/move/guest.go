@@ -41,10 +41,18 @@ func contents(r record.Container) map[string]string {
 	all := map[string]string{}
 	for name, d := range r.Disks {
 		if d.Image != nil {
-			all[name] = d.Image.ImageID + " " + d.Image.Path
+			all[name] = identity(d)
 		}
 	}
 	return all
+}
+
+// identity identifies the registry disk that a disk begins as; "" for none.
+func identity(d record.Disk) string {
+	if d.Image == nil {
+		return ""
+	}
+	return d.Image.ImageID + " " + d.Image.Path
 }
 
 // cards describes the addresses of the cards that other hosts reach without a pod between, by the

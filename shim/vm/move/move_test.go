@@ -195,6 +195,14 @@ func (r *rig) Attach(context.Context, record.Container) (map[string][]*os.File, 
 	return nil, r.note("attach")
 }
 
+// Acquire implements disk's: the image of a disk is its own name.
+func (r *rig) Acquire(_ context.Context, _ record.Container, d vmspec.Disk) (record.Disk, error) {
+	if !d.Registry() {
+		return record.Disk{}, nil
+	}
+	return record.Disk{Image: &imageunpack.Disk{ImageID: d.Image, Path: d.Path}}, r.note("acquire " + d.Name)
+}
+
 func (r *rig) Unplug(_ context.Context, _ record.Container, d vmspec.Disk) error {
 	return r.note("unplug " + d.Name)
 }

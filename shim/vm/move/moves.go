@@ -57,6 +57,7 @@ type Life interface {
 // Disks opens the files of a VM's disks; [disk.Attachments].
 type Disks interface {
 	Attach(ctx context.Context, r record.Container) (map[string][]*os.File, error)
+	Acquire(ctx context.Context, r record.Container, d vmspec.Disk) (record.Disk, error)
 	Unplug(ctx context.Context, r record.Container, d vmspec.Disk) error
 	// Same returns an error if this node may have another file than the guest's node.
 	Same(r record.Container, d vmspec.Disk) error

@@ -2,7 +2,9 @@ package move
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
@@ -16,9 +18,19 @@ import (
 func departing(r record.Container) []order.Plugged {
 	var all []order.Plugged
 	for _, p := range r.Plugged {
-		all = append(all, order.Plugged{Disk: p.Order, Name: p.Disk.Name, Target: p.Disk.Target})
+		all = append(all, order.Plugged{
+			Disk: p.Order, Name: p.Disk.Name, Target: p.Disk.Target, Path: imagePath(p.Disk.Path), Content: identity(p.Content),
+		})
 	}
 	return all
+}
+
+// imagePath returns the path of a registry disk as KubeVirt describes it: from the image's root, or "".
+func imagePath(of string) string {
+	if of == "" || path.IsAbs(of) {
+		return of
+	}
+	return "/disk/" + of
 }
 
 // arriving returns these disks as this node attaches them to the VM of the guest that comes. Volumes
@@ -38,7 +50,7 @@ func (m *targets) arriving(ctx context.Context, r record.Container, all []order.
 		if err != nil {
 			return nil, err
 		}
-		d, err := vmspec.Hotplug(one.Disk, 0, config)
+		d, err := vmspec.Hotplug(one.Disk, one.Path, 0, config)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
 		}
@@ -82,13 +94,31 @@ func distinct(plugged []record.PluggedDisk, d vmspec.Disk, name string) error {
 	return nil
 }
 
-// replace records the disks that come with the guest, and undoes what an order before attached of others.
-func (m *targets) replace(ctx context.Context, r record.Container, plugged []record.PluggedDisk) (record.Container, error) {
+// replace returns the record with the disks that come with the guest, which the source describes, and undoes what an
+// order before attached of others.
+func (m *targets) replace(
+	ctx context.Context, r record.Container, plugged []record.PluggedDisk, theirs []order.Plugged,
+) (record.Container, error) {
 	for _, p := range r.Plugged {
 		if err := m.o.Disks.Unplug(ctx, r, p.Disk); err != nil {
 			return r, err
 		}
 	}
-	r.Plugged = plugged
+	r.Plugged = slices.Clone(plugged)
+	for i := range r.Plugged {
+		p := &r.Plugged[i]
+		content, err := m.o.Disks.Acquire(ctx, r, p.Disk)
+		if err == nil && identity(content) != theirs[i].Content {
+			err = fmt.Errorf("%w: disk %q is %s here and %.200q on the source: the image's tag has changed",
+				vmerrors.ErrInvalid, p.Disk.Name, identity(content), theirs[i].Content)
+		}
+		if err != nil {
+			for _, p := range r.Plugged[:i+1] {
+				err = errors.Join(err, m.o.Disks.Unplug(ctx, r, p.Disk))
+			}
+			return r, err
+		}
+		p.Content = content
+	}
 	return r, nil
 }

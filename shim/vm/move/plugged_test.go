@@ -11,6 +11,7 @@ import (
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
@@ -164,6 +165,49 @@ func TestArrival(t *testing.T) {
 	medium := want[1].Disk
 	medium.Serial = "drive"
 	assert.DeepEqual(t, r.disks[1:], []vmspec.Disk{medium, want[0].Disk})
+}
+
+// TestImagesMove: the target reads a registry disk that the guest has got from an image of its own, which must be the
+// source's.
+func TestImagesMove(t *testing.T) {
+	r := newRig(t)
+	r.hold("c", "data")
+	id := strings.Repeat("c", 64)
+	r.volumes[id].Mounts = append(r.volumes[id].Mounts,
+		&runtimeapi.Mount{ContainerPath: "/volumes/tools", Image: &runtimeapi.ImageSpec{Image: "sha256:2"}})
+	tools := json.RawMessage(`{"name": "tools", "disk": {"bus": "scsi", "readonly": true}}`)
+	from := r.vm(t, "a", "")
+	r.guest(t, from, domain.ReasonNone)
+	disk := vmspec.Disk{Name: "tools", Source: vmspec.SourceVolume, Image: "sha256:2", Path: "a", Bus: vmspec.BusSCSI, Target: "sdc", ReadOnly: true}
+	r.withDrive(t, from, func(c *record.Container) {
+		c.Plugged = []record.PluggedDisk{{
+			State: record.Attached, Order: tools, Disk: disk, Content: record.Disk{Image: &imageunpack.Disk{ImageID: "sha256:2", Path: "a"}},
+		}}
+	})
+	i, err := do[order.Identity](t, r, from, order.Identify, order.Migration{Migration: uid})
+	assert.NilError(t, err)
+	assert.DeepEqual(t, i.Guest.Plugged, []order.Plugged{{Disk: i.Guest.Plugged[0].Disk, Name: "tools", Target: "sdc", Path: "/disk/a", Content: "sha256:2 a"}})
+
+	r.withDrive(t, from, func(c *record.Container) { c.Domain.UUID = "00000000-0000-4000-8000-000000000000" }) // as on another node
+	to := r.vm(t, "b", uid)
+	r.withDrive(t, to)
+	receive := func(content string) error {
+		_, err := do[order.Identity](t, r, to, order.Receive, order.Reception{
+			Migration: order.Migration{Migration: uid}, Source: strings.Repeat("ab", 32), Volumes: map[string]string{"data": id, "tools": id},
+			Guest: &order.Guest{UUID: vmID, Disks: map[string]string{"root": "sha256:1 /disk"}, Plugged: []order.Plugged{
+				{Name: "data", Target: "sdb", Disk: scsi("data")},
+				{Name: "tools", Target: "sdc", Disk: tools, Path: "/disk/a", Content: content},
+			}},
+		})
+		return err
+	}
+	r.said()
+	wantError(t, receive("sha256:3 a"), "disk \"tools\" is sha256:2 a here and \"sha256:3 a\" on the source: the image's tag has changed")
+	assert.Equal(t, r.said(), "look at data, look at tools, acquire tools, unplug data, unplug tools")
+	assert.Equal(t, len(to.Record().Plugged), 0)
+	assert.NilError(t, receive("sha256:2 a"))
+	assert.Equal(t, to.Record().Plugged[1].Content.Image.ImageID, "sha256:2")
+	assert.Equal(t, to.Record().AsStarted().Disks["tools"].Image.Path, "a")
 }
 
 // TestDepartureWithCards: a guest moves with the network cards that it has got, which are the target's own, and not

@@ -16,7 +16,7 @@ import (
 )
 
 // TestHotplug: a running VM gets a device and an empty file system by virtctl and by its template, keeps what
-// it should after a restart, and loses both again.
+// it should after a restart, and loses both again. So it does with a registry disk.
 func TestHotplug(t *testing.T) {
 	t.Parallel()
 	const name = "plugged"
@@ -97,6 +97,17 @@ func TestHotplug(t *testing.T) {
 	kubectl(t, "patch", "vm", name, "--type=json", `--patch=[{"op": "remove", "path": "/spec/template/spec/domain/devices/disks/2"},
 		{"op": "remove", "path": "/spec/template/spec/volumes/2"}]`)
 	lost("declared")
+
+	// A registry disk by its template, which the guest only reads.
+	kubectl(t, "patch", "vm", name, "--type=json", "--patch="+fmt.Sprintf(
+		`[{"op": "add", "path": "/spec/template/spec/domain/devices/disks/-", "value": {"name": "tools", "disk": {"bus": "scsi", "readonly": true}}},
+		{"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "tools", "containerDisk": {"image": %q}}}]`, suite.tiny))
+	phase("tools", "Ready")
+	asked(t, ip(), "/cgi-bin/info", "tools")
+	assert.Equal(t, kubectl(t, "get", "vm", name, "-o", `jsonpath={.status.conditions[?(@.type=="RestartRequired")].message}`), "")
+	kubectl(t, "patch", "vm", name, "--type=json", `--patch=[{"op": "remove", "path": "/spec/template/spec/domain/devices/disks/2"},
+		{"op": "remove", "path": "/spec/template/spec/volumes/2"}]`)
+	lost("tools")
 	v.works("removevolume "+name+" --volume-name=plugged-files --persist", "Successfully submitted remove volume request")
 	lost("plugged-files")
 	kubectl(t, "delete", "vm", name) // before the PVCs

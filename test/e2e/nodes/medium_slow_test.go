@@ -84,8 +84,8 @@ func (d drive) needsNoRestart(t *testing.T) {
 	assert.Equal(t, got, "")
 }
 
-// TestMedia: edits of the template insert PVCs into the empty CD-ROM drive of a running VM, change and eject them. A
-// medium moves with its guest.
+// TestMedia: edits of the template insert PVCs and a registry disk into the empty CD-ROM drive of a running VM, change
+// and eject them. A medium moves with its guest.
 func TestMedia(t *testing.T) {
 	whole(t)
 	for _, pvc := range []string{mediumOne, mediumTwo} {
@@ -119,5 +119,24 @@ func TestMedia(t *testing.T) {
 	migratable(t, d.name)
 	d.move(t)
 	d.reads(t, mediumOne, one)
+	d.change(t, "remove", "0", "null")
+	d.released(t, "media", mediumOne)
+
+	// The disk of an image, which each node has.
+	sum := func() string {
+		return d.sh(t, "blockdev --flushbufs /dev/sr0; dd if=/dev/sr0 bs=64k count=16 2>/dev/null | sha256sum")
+	}
+	empty := sum()
+	d.change(t, "add", "-", fmt.Sprintf(`{"name": "media", "containerDisk": {"image": %q}}`, suite.tiny))
+	waitFor(t, "vmi/"+d.name, `jsonpath={.status.volumeStatus[?(@.name=="media")].phase}=Ready`)
+	wait.Until(t, "the guest reads the image", func() bool { return sum() != empty })
+	image := sum()
+	d.needsNoRestart(t)
+	migratable(t, d.name)
+	d.move(t)
+	assert.Equal(t, sum(), image)
+	d.change(t, "remove", "2", "null")
+	wait.Until(t, "the medium is out", func() bool { return sum() == empty })
+	d.needsNoRestart(t)
 	d.intact(t)
 }
