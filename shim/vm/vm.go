@@ -179,7 +179,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	var moves *move.Moves
 	conditions = report.NewConditions(vms, o.PodStatus, agents, func(r record.Container) string { return moves.Stays(r) })
 	sandboxes := sandbox.New(sandbox.Options{
-		Table: vms, Intents: o.Records, Pods: o.Pods, Unfinished: o.Unfinished, Conditions: conditions, Tasks: tasks, Silence: o.Network.Silence, Logger: o.Logger,
+		Table: vms, Intents: o.Records, Pods: o.Pods, Unfinished: o.Unfinished, Conditions: conditions, Tasks: tasks, Silence: o.Network.Silence, Ready: o.Network.Ready, Logger: o.Logger,
 	})
 	events := &event.Broker{}
 	var life *lifecycle.Lifecycle

@@ -168,7 +168,7 @@ func TestUpdateGrows(t *testing.T) {
 	c.reboots()
 	c.agentIs(agent.Present)
 	grown("after a reboot")
-	// The guest has 10 s for it, which are few beside other guests. The kubelet asks again, too.
+	// The guest may need longer than it gets beside other guests. The kubelet asks again, too.
 	wait.Success(t, "the guest releases RAM", func(context.Context) error {
 		return c.update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: ram})
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"syscall"
 	"time"
 
@@ -91,7 +92,7 @@ func (z *resizer) changeRunning(ctx context.Context, v *table.VM, r record.Conta
 	if err := z.table.Put(v, r); err != nil {
 		return err
 	}
-	err := z.apply(ctx, r, appliedOf(r, old))
+	err := z.apply(ctx, v, r, appliedOf(r, old))
 	if err == nil {
 		return nil
 	}
@@ -99,7 +100,7 @@ func (z *resizer) changeRunning(ctx context.Context, v *table.VM, r record.Conta
 	defer cancel()
 	failed := r.Resources.Value
 	r.Resources.Value = had
-	return errors.Join(err, z.table.Put(v, r), z.apply(ctx, r, appliedOf(r, failed)))
+	return errors.Join(err, z.table.Put(v, r), z.apply(ctx, v, r, appliedOf(r, failed)))
 }
 
 // applied is what was applied to a running VM before.
@@ -115,13 +116,13 @@ func appliedOf(r record.Container, from *runtimeapi.LinuxContainerResources) app
 // apply changes a running VM to the record's resources. The limit of its cgroup is
 // never below what the guest has. For a guest that is still to come, only
 // the cgroup changes: its threads are placed when it is here.
-func (z *resizer) apply(ctx context.Context, r record.Container, was applied) error {
+func (z *resizer) apply(ctx context.Context, v *table.VM, r record.Container, was applied) error {
 	if r.Incoming != "" {
 		return z.setLimits(r)
 	}
 	now := appliedOf(r, resources.Of(r))
 	if now.memory < was.memory {
-		if err := z.shrink(ctx, r, now.memory); err != nil {
+		if err := z.shrink(ctx, v, r, now.memory); err != nil {
 			return err
 		}
 	}
@@ -183,17 +184,22 @@ func (z *resizer) setLimits(r record.Container) error {
 }
 
 const (
-	// shrinkTime is how long a guest may take to release memory.
-	shrinkTime = 10 * time.Second
-	shrinkPoll = 50 * time.Millisecond
+	// shrinkTime is how long a guest may release no memory, and shrinkLimit how long it may take to release all
+	// that it should. The kubelet waits for two minutes.
+	shrinkTime  = 10 * time.Second
+	shrinkLimit = 90 * time.Second
+	shrinkPoll  = 50 * time.Millisecond
 )
 
-// shrink has the guest release memory, and waits until it did.
-func (z *resizer) shrink(ctx context.Context, r record.Container, bytes int64) error {
+// shrink has the guest release memory, and waits until it did. It waits for long only while no other call waits
+// for the VM's turn, which the caller has.
+func (z *resizer) shrink(ctx context.Context, v *table.VM, r record.Container, bytes int64) error {
 	if err := z.memory.SetMemory(ctx, r.Domain.UUID, bytes); err != nil {
 		return err
 	}
-	end := time.After(shrinkTime)
+	begun, least := time.Now(), int64(math.MaxInt64)
+	end, limit := time.NewTimer(shrinkTime), time.After(shrinkLimit)
+	defer end.Stop()
 	for {
 		has, err := z.memory.Memory(ctx, r.Domain.UUID)
 		if err != nil {
@@ -202,12 +208,19 @@ func (z *resizer) shrink(ctx context.Context, r record.Container, bytes int64) e
 		if has <= bytes {
 			return nil
 		}
+		if has < least && !v.Awaited() {
+			least = has
+			end.Reset(shrinkTime)
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the guest to release memory: %w", ctx.Err())
-		case <-end:
+		case <-limit:
+			return fmt.Errorf("the guest still has %s after %s: %w: try again when its node has less to do",
+				resources.Text(has), shrinkLimit, vmerrors.ErrState)
+		case <-end.C:
 			return fmt.Errorf("the guest still has %s after %s and does not release more: %w: "+
-				"it needs a virtio balloon driver, and has to have booted", resources.Text(has), shrinkTime, vmerrors.ErrState)
+				"it needs a virtio balloon driver, and has to have booted", resources.Text(has), time.Since(begun).Round(time.Second), vmerrors.ErrState)
 		case <-time.After(shrinkPoll):
 		}
 	}
@@ -229,7 +242,7 @@ func (z *resizer) applyAgain(ctx context.Context, v *table.VM) {
 	defer cancel()
 	has, err := z.memory.Memory(ctx, r.Domain.UUID)
 	if err == nil {
-		err = z.apply(ctx, r, applied{memory: has})
+		err = z.apply(ctx, v, r, applied{memory: has})
 	}
 	if err != nil {
 		table.Logger(z.log, r).Warn("applying a VM's changed resources again failed", "error", err)

@@ -122,6 +122,44 @@ func TestUpdateOfAGuestThatKeepsItsMemory(t *testing.T) {
 	})
 }
 
+// TestUpdateOfASlowGuest: a guest that goes on to release memory has the time for it, unless another call waits.
+func TestUpdateOfASlowGuest(t *testing.T) {
+	const perPoll = 128 << 20 / 600 // 50 ms each
+	for _, tt := range []struct {
+		name     string
+		releases int64
+		waits    bool
+		after    time.Duration
+		want     string
+	}{
+		{"slow", perPoll, false, 30 * time.Second, ""},
+		{"slow, while it is to stop", perPoll, true, 11 * time.Second, "and does not release more"},
+		{"too slow", perPoll / 4, false, 90 * time.Second, " after 1m30s: "},
+	} {
+		onNode(t, func(t *testing.T, n *node) {
+			id := n.started(t, "pod")
+			n.libvirt.SetGuest(n.rec(t, id).Domain.UUID, vmtest.Guest{Releases: tt.releases, Obeys: 1})
+			if tt.waits {
+				go func() {
+					time.Sleep(time.Second)
+					_ = n.Stop(t.Context(), id, time.Second)
+				}()
+			}
+			begun := time.Now()
+			err := n.Update(t.Context(), id, memory(128))
+			if took := time.Since(begun); (took - tt.after).Abs() > time.Second {
+				t.Errorf("%s: after %s", tt.name, took)
+			}
+			if tt.want == "" {
+				must(t, err)
+				n.wantMemory(t, id, 128, 128)
+			} else {
+				wantError(t, err, tt.want)
+			}
+		})
+	}
+}
+
 // TestUpdateIsAppliedAgain: a shim that ended while it changed resources.
 func TestUpdateIsAppliedAgain(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {

@@ -39,13 +39,18 @@ func (s *Sandboxes) Making(ctx context.Context, config *runtimeapi.PodSandboxCon
 	if !waitsForAddress(config) {
 		return func() {}
 	}
+	warn := func(err error) { // Prepare tries again, and reports
+		s.log.Warn("cannot silence a pod before it has its address", "pod", config.GetMetadata().GetName(), "error", err)
+	}
+	if err := s.ready(); err != nil {
+		warn(err)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		// Prepare tries again, and reports.
 		if err := s.silenceUnfinished(ctx, config.GetMetadata()); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot silence a pod before it has its address", "pod", config.GetMetadata().GetName(), "error", err)
+			warn(err)
 		}
 	}()
 	return func() {

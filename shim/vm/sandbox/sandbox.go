@@ -46,6 +46,7 @@ type Sandboxes struct {
 	conditions conditions
 	tasks      *background.Tasks
 	silence    func(ctx context.Context, netns string) error
+	ready      func() error
 	log        *slog.Logger
 }
 
@@ -58,14 +59,15 @@ type Options struct {
 	Unfinished Unfinished
 	Conditions conditions
 	Tasks      *background.Tasks
-	// Silence is netsetup's: it silences the network stack of a pod.
+	// Silence is netsetup's: it silences the network stack of a pod. Ready makes its next call short.
 	Silence func(ctx context.Context, netns string) error
+	Ready   func() error
 	Logger  *slog.Logger
 }
 
 // New returns Sandboxes.
 func New(o Options) *Sandboxes {
-	return &Sandboxes{table: o.Table, intents: o.Intents, pods: o.Pods, unfinished: o.Unfinished, conditions: o.Conditions, tasks: o.Tasks, silence: o.Silence, log: o.Logger}
+	return &Sandboxes{table: o.Table, intents: o.Intents, pods: o.Pods, unfinished: o.Unfinished, conditions: o.Conditions, tasks: o.Tasks, silence: o.Silence, ready: o.Ready, log: o.Logger}
 }
 
 // Check refuses a pod that can't hold a VM.

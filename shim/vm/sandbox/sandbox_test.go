@@ -43,6 +43,7 @@ func onNode(t *testing.T, do func(t *testing.T, n *node)) {
 				n.silenced = append(n.silenced, netns)
 				return nil
 			},
+			Ready:  func() error { return nil },
 			Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		do(t, n)

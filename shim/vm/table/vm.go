@@ -18,7 +18,9 @@ type VM struct {
 	// exited is closed when the record says that the guest has ended.
 	exited chan struct{}
 	// gone is set, by the goroutine that has the turn, when the VM leaves the table.
-	gone      atomic.Bool
+	gone atomic.Bool
+	// waiting is the number of calls that wait for the VM's turn.
+	waiting   atomic.Int32
 	recovered bool
 	refused   error // why the VM's record cannot be used
 
@@ -54,6 +56,8 @@ func (v *VM) Lock(ctx context.Context) (unlock func(), err error) {
 	if v.refused != nil {
 		return nil, v.refused
 	}
+	v.waiting.Add(1)
+	defer v.waiting.Add(-1)
 	select {
 	case v.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -66,6 +70,9 @@ func (v *VM) Lock(ctx context.Context) (unlock func(), err error) {
 	}
 	return unlock, nil
 }
+
+// Awaited reports whether another call waits for the VM's turn.
+func (v *VM) Awaited() bool { return v.waiting.Load() > 0 }
 
 // Publish makes r, which is on disk or cannot get there, the record that readers
 // see. The caller has the VM's turn.

@@ -41,8 +41,10 @@ type fakeDomain struct {
 	memory        int64
 	// Balloon is false for a guest that releases no memory.
 	balloon bool
-	agent   bool
-	pins    domain.Pins
+	// releases is as of [Guest], and released what the guest still has to come down to.
+	releases, released int64
+	agent              bool
+	pins               domain.Pins
 	// restored is the memory with which the domain started; empty for one that booted.
 	restored string
 	// variables is the path of the file to which the firmware writes; empty for the one of the XML.

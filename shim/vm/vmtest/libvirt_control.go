@@ -41,6 +41,8 @@ type Guest struct {
 	Obeys int
 	// NoBalloon is set for a guest that releases no memory.
 	NoBalloon bool
+	// Releases is how many bytes the guest releases each time it is asked what it has; 0 for all at once.
+	Releases int64
 	// Agent is set for a guest whose agent has its port open.
 	Agent bool
 }
@@ -50,7 +52,7 @@ func (l *Libvirt) SetGuest(uuid string, g Guest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := l.domains[uuid]
-	d.obeys, d.balloon, d.agent = g.Obeys, !g.NoBalloon, g.Agent
+	d.obeys, d.balloon, d.agent, d.releases = g.Obeys, !g.NoBalloon, g.Agent, g.Releases
 }
 
 // Presses returns how often the power button of a running guest was pressed.

@@ -48,7 +48,7 @@ func (o *Observer) AgentConnected(ctx context.Context, uuid string) (bool, error
 // Balloon is a fake of [domain.Balloon].
 type Balloon struct{ libvirt *Libvirt }
 
-// SetMemory implements domain's. A guest with a balloon follows at once.
+// SetMemory implements domain's. A guest with a balloon follows at once, or as [Guest] says.
 func (b *Balloon) SetMemory(ctx context.Context, uuid string, bytes int64) error {
 	l := b.libvirt
 	d, err := l.onRunning(ctx, "SetMemory", uuid)
@@ -56,8 +56,9 @@ func (b *Balloon) SetMemory(ctx context.Context, uuid string, bytes int64) error
 		return err
 	}
 	defer l.mu.Unlock()
-	if d.balloon {
-		d.memory = min(bytes, d.size.RAM)
+	d.released = min(bytes, d.size.RAM)
+	if d.balloon && (d.releases == 0 || d.released > d.memory) {
+		d.memory = d.released
 	}
 	return nil
 }
@@ -70,5 +71,8 @@ func (b *Balloon) Memory(ctx context.Context, uuid string) (int64, error) {
 		return 0, err
 	}
 	defer l.mu.Unlock()
+	if d.memory > d.released && d.balloon {
+		d.memory = max(d.memory-d.releases, d.released)
+	}
 	return d.memory, nil
 }
