@@ -87,7 +87,7 @@ func trimQuota(q *corev1.ResourceQuota) {
 func trimPod(p *corev1.Pod) {
 	p.ManagedFields = nil
 	if _, _, is := pod.AttachedTo(p); is {
-		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Volumes: pvcs(p.Spec.Volumes)}
+		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Volumes: p.Spec.Volumes, ImagePullSecrets: p.Spec.ImagePullSecrets}
 		return
 	}
 	if export.Serves(p) {

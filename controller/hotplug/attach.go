@@ -102,7 +102,7 @@ func (w *work) create(ctx context.Context, v *volume, held bool) (time.Duration,
 		return 0, w.write(ctx, v)
 	}
 	v.status.HotplugVolume.AttachPodName = p.Name
-	v.status.PersistentVolumeClaimInfo = pvcs.Info(pod.Held(p).Claim)
+	v.status.PersistentVolumeClaimInfo = pvcs.Info(pod.Held(p).PVC)
 	if !held {
 		v.status.HotplugVolume.AttachPodUID, v.status.Target = "", ""
 		v.status.Phase, v.status.Reason, v.status.Message = kubevirt.VolumePending, reasonNotReady, "PVC is in phase ClaimPending"
@@ -170,7 +170,7 @@ func (w *work) order(ctx context.Context, v *volume, container string) (time.Dur
 
 // blankSize returns the size in bytes of the disk that the node makes if the volume has none.
 func (w *work) blankSize(ctx context.Context, v *volume) (int64, error) {
-	claim := pod.Held(v.live).Claim
+	claim := pod.Held(v.live).PVC
 	if claim == "" {
 		return 0, nil
 	}
@@ -187,6 +187,6 @@ func (w *work) blankSize(ctx context.Context, v *volume) (int64, error) {
 
 // bound reports whether the PVC of an attachment pod is bound to a volume.
 func bound(pvcs pod.PVCObjects, p *corev1.Pod) bool {
-	pvc := pvcs[pod.Held(p).Claim]
+	pvc := pvcs[pod.Held(p).PVC]
 	return pvc != nil && pvc.Status.Phase == corev1.ClaimBound
 }

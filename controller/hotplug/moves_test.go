@@ -57,7 +57,7 @@ func TestMoves(t *testing.T) {
 	p := g.of(target)[0]
 	assert.Equal(t, p.Name, name)
 	assert.Equal(t, p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values[0], "node2")
-	assert.Equal(t, pod.Held(&p).Claim, "claim")
+	assert.Equal(t, pod.Held(&p).PVC, "claim")
 	assert.Equal(t, p.OwnerReferences[0].UID, target.UID)
 	_, waits = g.attach(m, target)
 	assert.Equal(t, waits, "volume data: attachment pod "+name+" is pending")
@@ -106,7 +106,7 @@ func TestImagesMove(t *testing.T) {
 	assert.Equal(t, waits, "volume tools: attachment pod "+pod.AttachmentName(target, "tools")+" is pending")
 	var held []string
 	for _, p := range g.of(target) {
-		held = append(held, pod.Held(&p).Claim+pod.Held(&p).Image())
+		held = append(held, pod.Held(&p).PVC+pod.Held(&p).Image())
 		g.run(&p)
 	}
 	assert.DeepEqual(t, held, []string{"claim", "registry.example.com/tools:1"})

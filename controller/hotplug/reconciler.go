@@ -244,15 +244,15 @@ func (w *work) replaced(v *volume) bool {
 	}
 	if v.live != nil {
 		has := pod.Held(v.live)
-		return has.Claim != claim || has.Image() != w.image(v.name)
+		return has.PVC != claim || has.Image() != imageOf(&w.vmi.Spec, v.name)
 	}
 	info := v.status.PersistentVolumeClaimInfo
 	return v.status.HotplugVolume.AttachPodName != "" && info != nil && info.ClaimName != claim
 }
 
-// image returns the name of the image of a registry disk; "" for another volume.
-func (w *work) image(volume string) string {
-	if v := pod.VolumeOf(&w.vmi.Spec, volume); v != nil && v.ContainerDisk != nil {
+// imageOf returns the name of the image of a registry disk; "" for another volume.
+func imageOf(s *kubevirt.VirtualMachineInstanceSpec, volume string) string {
+	if v := pod.VolumeOf(s, volume); v != nil && v.ContainerDisk != nil {
 		return v.ContainerDisk.Image
 	}
 	return ""

@@ -77,8 +77,8 @@ func MovedAttachment(
 
 // HeldVolume is the volume of an attachment pod.
 type HeldVolume struct {
-	// Name is the volume's, Claim that of its PVC; "" for a registry disk.
-	Name, Claim string
+	// Name is the volume's, PVC that of its PVC; "" for a registry disk.
+	Name, PVC string
 
 	readOnly bool
 	image    *corev1.ImageVolumeSource
@@ -97,7 +97,7 @@ func Held(p *corev1.Pod) HeldVolume {
 	for _, v := range p.Spec.Volumes {
 		switch {
 		case v.PersistentVolumeClaim != nil:
-			return HeldVolume{Name: v.Name, Claim: v.PersistentVolumeClaim.ClaimName, readOnly: v.PersistentVolumeClaim.ReadOnly}
+			return HeldVolume{Name: v.Name, PVC: v.PersistentVolumeClaim.ClaimName, readOnly: v.PersistentVolumeClaim.ReadOnly}
 		case v.Image != nil:
 			return HeldVolume{Name: v.Name, image: v.Image}
 		}

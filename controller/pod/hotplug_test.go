@@ -207,7 +207,7 @@ func TestMovedAttachment(t *testing.T) {
 	for _, volume := range []string{"late", "early", "library"} {
 		source, err := pod.Attachment(vmi, launcher(), volume, objects, holder)
 		assert.NilError(t, err)
-		name := pod.Held(source).Claim
+		name := pod.Held(source).PVC
 		pvc := objects[name].DeepCopy()
 		pvc.Name = name
 		want, err := pod.Attachment(vmi, target, volume, objects, holder)

@@ -50,7 +50,7 @@ func (h *Hotplugs) attach(ctx context.Context, v *table.VM, a order.Attachment) 
 	if err := h.o.Table.Put(v, r); err != nil {
 		return order.Disk{}, err
 	}
-	if p.Content, err = h.acquire(ctx, r, d); err != nil {
+	if p.Content, err = acquire(ctx, h.o.Volumes, r, d); err != nil {
 		return order.Disk{}, h.undo(ctx, v, p, err)
 	}
 	if r = r.WithPlugged(p); p.Content.Image != nil {
@@ -141,8 +141,8 @@ func freeSet(r record.Container) int {
 }
 
 // acquire returns what a disk is made of.
-func (h *Hotplugs) acquire(ctx context.Context, r record.Container, d vmspec.Disk) (record.Disk, error) {
-	content, err := h.o.Volumes.Acquire(ctx, r, d)
+func acquire(ctx context.Context, from Volumes, r record.Container, d vmspec.Disk) (record.Disk, error) {
+	content, err := from.Acquire(ctx, r, d)
 	if errors.Is(err, imageunpack.ErrUnusable) || errors.Is(err, imageunpack.ErrNoDisk) {
 		err = fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
 	}

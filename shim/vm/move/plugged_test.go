@@ -167,7 +167,7 @@ func TestArrival(t *testing.T) {
 	assert.DeepEqual(t, r.disks[1:], []vmspec.Disk{medium, want[0].Disk})
 }
 
-// TestImagesMove: the target reads a registry disk that the guest has got from an image of its own, which must be the
+// TestImagesMove: the target has the image of a registry disk that the guest has got, and refuses another one than the
 // source's.
 func TestImagesMove(t *testing.T) {
 	r := newRig(t)
