@@ -77,7 +77,7 @@ func MovedAttachment(
 
 // HeldVolume is the volume of an attachment pod.
 type HeldVolume struct {
-	// Name is the volume's, PVC that of its PVC; "" for a registry disk.
+	// Name is the volume's, PVC the name of its PVC; "" for a registry disk.
 	Name, PVC string
 
 	readOnly bool

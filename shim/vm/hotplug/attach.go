@@ -19,8 +19,8 @@ import (
 // attach attaches a disk. If it fails, the VM has no such disk, or the node goes on to
 // find that out.
 func (h *Hotplugs) attach(ctx context.Context, v *table.VM, a order.Attachment) (order.Disk, error) {
-	if len(a.Disk) > maxOrder {
-		return order.Disk{}, fmt.Errorf("%w: the disk's description has %d bytes, the limit is %d", vmerrors.ErrInvalid, len(a.Disk), maxOrder)
+	if size := len(a.Disk) + len(a.Path); size > maxOrder {
+		return order.Disk{}, fmt.Errorf("%w: the disk's description has %d bytes, the limit is %d", vmerrors.ErrInvalid, size, maxOrder)
 	}
 	config, err := attachment.Find(ctx, h.o.Pods, v.Record(), a.Container)
 	if err != nil {
