@@ -103,7 +103,7 @@ func TestPodAddress(t *testing.T) {
 		t.Helper()
 		counted, err := a.Output(t.Context(), "nft", "list", "table", "bridge", "twins")
 		assert.NilError(t, err)
-		if !strings.Contains(string(counted), "counter packets 0 ") {
+		if !strings.Contains(counted, "counter packets 0 ") {
 			t.Errorf("the target's pod has sent frames before the guest came:\n%s", counted)
 		}
 		return nil
