@@ -99,7 +99,7 @@ func Images(template *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.Virtual
 	})
 }
 
-// OnlyRead reports whether the guest can't write a disk.
+// OnlyRead reports whether the guest can't write a disk, which is no LUN.
 func OnlyRead(d *kubevirt.Disk) bool { return d.CDRom != nil || d.Disk != nil && d.Disk.ReadOnly }
 
 // hotplugged returns the volumes of [Hotplugged] that are of a kind.

@@ -52,7 +52,7 @@ func PVCs(s *kubevirt.VirtualMachineInstanceSpec) []PVC {
 			}
 			use.LUN = d.LUN != nil
 			use.Shareable = d.Shareable != nil && *d.Shareable
-			use.ReadOnly = use.ReadOnly || d.CDRom != nil || d.Disk != nil && d.Disk.ReadOnly || d.LUN != nil && d.LUN.ReadOnly
+			use.ReadOnly = use.ReadOnly || OnlyRead(&d) || d.LUN != nil && d.LUN.ReadOnly
 		}
 		use.Filesystem = use.Dump || slices.ContainsFunc(s.Domain.Devices.Filesystems, func(f kubevirt.Filesystem) bool { return f.Name == v.Name })
 		all = append(all, use)
