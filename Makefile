@@ -321,11 +321,11 @@ bench-scale: kubernetes controller ## Measure the controller with many VMs on no
 	@test/tools/build kwok
 	go run ./test/bench/control/cmd/bench-scale -nodes $(NODES) -vms $(VMS) -out $(BIN)/bench/scale $(FLAGS)
 
-lint: packages ## Run the linters, check the docs and the words, and that go.mod is tidy
-	@test/tools/build lint
-	$(BIN)/golangci-lint run --allow-parallel-runners
+lint: packages ## Check that go.mod is tidy, the docs and the words, and run the linters
 	go mod tidy -diff
 	go test -count=1 ./docs
+	@test/tools/build lint
+	$(BIN)/golangci-lint run --allow-parallel-runners
 
 clean: down cluster-down ## Stop the development node and remove it and bin/
 	@[ ! -x $(BIN)/devnode ] || $(BIN)/devnode down -purge

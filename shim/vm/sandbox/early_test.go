@@ -11,7 +11,6 @@ import (
 	"time"
 
 	ctrsandbox "github.com/containerd/containerd/v2/core/sandbox"
-	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/types/known/anypb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -41,7 +40,7 @@ func (m *makings) add(t *testing.T, pod *runtimeapi.PodSandboxMetadata, netns st
 			"Metadata": map[string]any{"ID": pod.GetName(), "NetNSPath": netns, "Config": &runtimeapi.PodSandboxConfig{Metadata: pod}},
 		})
 		must(t, err)
-		one.Extensions = map[string]typeurl.Any{metadataExtension: &anypb.Any{Value: text}}
+		must(t, one.AddExtension(metadataExtension, &anypb.Any{Value: text}))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
