@@ -3,6 +3,7 @@ package hotplug
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -103,7 +104,8 @@ func (w *work) create(ctx context.Context, v *volume, held bool) (time.Duration,
 	}
 	v.status.HotplugVolume.AttachPodName = p.Name
 	v.status.PersistentVolumeClaimInfo = pvcs.Info(pod.Held(p).PVC)
-	if !held {
+	refused := v.status.Reason == reasonFailedCreate // it says so until the pod is there
+	if !held && !refused {
 		v.status.HotplugVolume.AttachPodUID, v.status.Target = "", ""
 		v.status.Phase, v.status.Reason, v.status.Message = kubevirt.VolumePending, reasonNotReady, "PVC is in phase ClaimPending"
 		switch image := pod.Held(p).Image(); {
@@ -116,7 +118,12 @@ func (w *work) create(ctx context.Context, v *volume, held bool) (time.Duration,
 	if err := w.write(ctx, v); err != nil {
 		return 0, err
 	}
-	return 0, w.replacePods(ctx, v.former, p) // the pod's event triggers the next step
+	err = w.replacePods(ctx, v.former, p) // the pod's event triggers the next step
+	if !held && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
+		v.status.Reason, v.status.Message = reasonFailedCreate, clip(err.Error())
+		err = errors.Join(err, w.set(ctx, v))
+	}
+	return 0, err
 }
 
 // replacePods deletes attachment pods, and creates the one that takes their place.

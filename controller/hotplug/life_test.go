@@ -9,6 +9,7 @@ import (
 
 	"gotest.tools/v3/assert"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -257,24 +258,30 @@ func TestReplacedClaim(t *testing.T) {
 	assert.Equal(t, g.status("data").PersistentVolumeClaimInfo.ClaimName, "other")
 }
 
-// TestQuota: a pod that the API server refuses is created again later.
+// TestQuota: a pod that the API server refuses is created again later, and the status says why it is not there.
 func TestQuota(t *testing.T) {
 	g := newRig(t)
 	g.plug("data", "claim")
 	g.Fail = func(verb string, o client.Object) error {
 		if _, is := o.(*corev1.Pod); is && verb == "create" {
-			return errors.New("exceeded quota")
+			return apierrors.NewForbidden(corev1.Resource("pods"), o.GetName(), errors.New("exceeded quota"))
 		}
 		return nil
 	}
-	if _, err := g.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: web}); err == nil || !strings.Contains(err.Error(), "exceeded quota") {
-		t.Errorf("error %v", err)
+	for range 2 { // a retry changes nothing
+		if _, err := g.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: web}); err == nil || !strings.Contains(err.Error(), "exceeded quota") {
+			t.Errorf("error %v", err)
+		}
+		g.phase("data", kubevirt.VolumeBound, "FailedCreate")
+		assert.Assert(t, strings.Contains(g.status("data").Message, "exceeded quota"))
 	}
 	assert.Assert(t, strings.Contains(fmt.Sprint(g.Events()), "Warning FailedCreate Error creating attachment pod: "))
 	g.Writes()
 	g.Fail = nil
 	g.reconcile()
-	g.attachment()
+	g.run(g.attachment())
+	g.reconcile()
+	g.phase("data", kubevirt.VolumeReady, "VolumeReady")
 }
 
 // TestStoppedVM: nothing is ordered of a VM that does not run or that moves, and the end of

@@ -21,18 +21,23 @@ func (w *work) write(ctx context.Context, v *volume) error {
 	if equality.Semantic.DeepEqual(before, v.status) {
 		return nil
 	}
-	err := w.patch(ctx, func(s *kubevirt.VirtualMachineInstanceStatus) {
+	if err := w.set(ctx, v); err != nil {
+		return err
+	}
+	w.announce(before, v.status)
+	return nil
+}
+
+// set writes the status of a volume without an event.
+func (w *work) set(ctx context.Context, v *volume) error {
+	at := w.at(v.name)
+	return w.patch(ctx, func(s *kubevirt.VirtualMachineInstanceStatus) {
 		if at < 0 {
 			s.VolumeStatus = append(s.VolumeStatus, *v.status.DeepCopy())
 		} else {
 			s.VolumeStatus[at] = *v.status.DeepCopy()
 		}
 	})
-	if err != nil {
-		return err
-	}
-	w.announce(before, v.status)
-	return nil
 }
 
 // announce sends the event of a volume whose phase or reason has changed.
