@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -67,7 +68,7 @@ func TestPorts(t *testing.T) {
 	assert.NilError(t, attach(31, vmspec.BusSCSI, "sdb"))
 }
 
-// TestMedium: a drive without a medium gets one, loses it, and gets another.
+// TestMedium: a drive without a medium gets one, loses it, and gets another, whose format may differ.
 func TestMedium(t *testing.T) {
 	l := startLibvirtd(t)
 	d := startDriver(t)
@@ -83,6 +84,11 @@ func TestMedium(t *testing.T) {
 	for set, target := range []string{"sda", "sdb", "sda"} {
 		medium, file := plugged(t, target, set)
 		medium.Spec.CDROM, medium.Spec.ReadOnly, medium.Spec.Bus = true, true, vmspec.BusSATA
+		size := int64(1 << 20)
+		if set == 0 {
+			medium.Layer.Format, size = "qcow2", 3<<20
+			tool(t, "qemu-img", "create", "-q", "-f", "qcow2", medium.Layer.Path, strconv.FormatInt(size, 10))
+		}
 		assert.NilError(t, d.Hotplug.Attach(t.Context(), g.UUID, medium, file))
 		if err := d.Hotplug.Attach(t.Context(), g.UUID, medium, file); !errors.Is(err, errNoDrive) {
 			t.Errorf("a second medium: %v", err)
@@ -93,6 +99,13 @@ func TestMedium(t *testing.T) {
 		if opened(t, pid, medium.Layer.Path) == 0 {
 			t.Error("QEMU does not have the medium open")
 		}
+		assert.NilError(t, do(t.Context(), d.Hotplug.conn, "look at", g.UUID, func(dom *libvirt.Domain) error {
+			drives, err := drivesOf(dom)
+			if seen := drives[target].size; seen != size {
+				t.Errorf("the guest sees %d bytes, want %d", seen, size)
+			}
+			return err
+		}))
 		if set == 1 { // a restarted libvirtd finds the medium again
 			l.kill(t)
 			l.start(t)

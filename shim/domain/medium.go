@@ -51,6 +51,10 @@ func change(dom *libvirt.Domain, drive libvirtxml.DomainDisk, medium *Layer) err
 	drive.Source, drive.BackingStore, drive.Mirror = nil, nil, nil
 	if medium != nil {
 		drive.Source, drive.BackingStore = source(*medium), backing(nil)
+		if drive.Driver == nil {
+			drive.Driver = new(libvirtxml.DomainDiskDriver)
+		}
+		drive.Driver.Type = medium.Format // the former medium's can be another
 	}
 	if drive.Target.Tray == "open" { // as the guest has left it
 		drive.Target.Tray = ""

@@ -131,6 +131,8 @@ func TestMedia(t *testing.T) {
 	waitFor(t, "vmi/"+d.name, `jsonpath={.status.volumeStatus[?(@.name=="media")].phase}=Ready`)
 	wait.Until(t, "the guest reads the image", func() bool { return sum() != empty })
 	image := sum()
+	size := "blockdev --getsize64 /dev/"
+	assert.Equal(t, d.sh(t, size+"sr0"), d.sh(t, size+"vda")) // which is of the same image
 	d.needsNoRestart(t)
 	migratable(t, d.name)
 	d.move(t)
