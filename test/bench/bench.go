@@ -88,7 +88,7 @@ func named() []bench {
 	return []bench{
 		{name: "coldfar", about: "cold, with a registry behind 20 ms and 200 Mbit/s", run: (*rig).cold, images: source{link: farLink()}},
 		{name: "lazyfar", about: "lazy, with a registry behind 20 ms and 200 Mbit/s", run: lazyImage(coldSize, 3, lazyGoal), images: farLazy},
-		{name: "lazylarge", about: "lazy, with an image of 10 GiB; it needs 60 GiB of disk", run: lazyImage(largeSize, 1, lazyLargeGoal), images: lazy},
+		{name: "lazylarge", about: "lazy, with an image of 10 GiB; it needs 32 GiB of disk", run: lazyImage(largeSize, 1, lazyLargeGoal), images: lazy},
 		{name: "lazylargefar", about: "both", run: lazyImage(largeSize, 1, lazyLargeGoal), images: farLazy},
 		{name: "iorbd", about: "a guest's disk on RBD, against QEMU alone; run make bench-ceph", run: (*rig).ioRBD, shim: onCeph},
 	}
