@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"sync"
 )
 
 // offsetMask selects the offset in the file in L1 and standard L2 entries.
@@ -99,14 +100,55 @@ func (t *tables) checkL2Places() error {
 	return t.eachL2(func(_, offset uint64) error { return t.takeCluster("L2 table", offset) })
 }
 
+// l2Table is the L2 table of the L1 entry index.
+type l2Table struct{ index, offset uint64 }
+
 // checkMapping checks the entries of the L2 tables.
 func (t *tables) checkMapping() error {
-	return t.eachL2(func(i, offset uint64) error {
-		if i >= t.l1Needed() {
+	var next []l2Table
+	check := func() error {
+		t.fetch(next)
+		for _, l2 := range next {
+			if err := t.checkL2(l2.index, l2.offset); err != nil {
+				return err
+			}
+		}
+		next = next[:0]
+		return nil
+	}
+	err := t.eachL2(func(i, offset uint64) error {
+		if i < t.l1Needed() {
+			next = append(next, l2Table{i, offset})
+		}
+		if len(next) < fetches {
 			return nil
 		}
-		return t.checkL2(i, offset)
+		return check()
 	})
+	if err != nil {
+		return err
+	}
+	return check()
+}
+
+const (
+	// fetches is how many tables are fetched at once.
+	fetches = 16
+	// fetchPiece is the least that a node fetches of a file, in bytes.
+	fetchPiece = 1 << 20
+)
+
+// fetch has a node that fetches a file as it is read do so for tables that are apart from each other, at once
+// instead of one after the other. It does not report errors, since the tables are read again.
+func (t *tables) fetch(all []l2Table) {
+	if covered := t.l2Entries() << t.clusterBits; covered < fetchPiece || len(all) < 2 {
+		return
+	}
+	var done sync.WaitGroup
+	for _, l2 := range all {
+		done.Go(func() { _, _ = t.r.ReadAt(make([]byte, 1), int64(l2.offset)) })
+	}
+	done.Wait()
 }
 
 // eachL2 calls f for each L1 entry that names a table.

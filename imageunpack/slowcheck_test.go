@@ -1,10 +1,12 @@
 package imageunpack_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +23,40 @@ type slow struct {
 func (s slow) ReadAt(p []byte, off int64) (int, error) {
 	time.Sleep(s.pause)
 	return s.ReaderAt.ReadAt(p, off)
+}
+
+// pieces is a disk of a lazy image: the first read in each piece takes a second.
+type pieces struct {
+	io.ReaderAt
+	mu  sync.Mutex
+	has map[int64]bool
+}
+
+func (p *pieces) ReadAt(b []byte, off int64) (int, error) {
+	p.mu.Lock()
+	had := p.has[off/mib]
+	p.has[off/mib] = true
+	p.mu.Unlock()
+	if !had {
+		time.Sleep(time.Second)
+	}
+	return p.ReaderAt.ReadAt(b, off)
+}
+
+// TestTablesAreFetchedAtOnce: a large disk's tables are apart from each other.
+func TestTablesAreFetchedAtOnce(t *testing.T) {
+	content := qcow2File(t, pattern(40*mib), "-o", "cluster_size=4096") // each table has its place before 2 MiB
+	synctest.Test(t, func(t *testing.T) {
+		r := &pieces{ReaderAt: bytes.NewReader(content), has: map[int64]bool{}}
+		begun := time.Now()
+		d, _, err := imageunpack.Inspect(r, int64(len(content)), maxDisk)
+		if err != nil {
+			t.Fatalf("%v: %v", d, err)
+		}
+		if took := time.Since(begun); len(r.has) < 20 || took > 5*time.Second {
+			t.Errorf("%d pieces took %v", len(r.has), took)
+		}
+	})
 }
 
 // TestASlowRegistryDoesNotHoldACheckForLong: others wait for their turn meanwhile.
