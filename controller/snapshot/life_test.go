@@ -306,7 +306,7 @@ func TestWaits(t *testing.T) {
 		},
 		"install external-snapshotter":           func(g *rig, _ *kubevirt.VirtualMachine) { g.driver.served = false },
 		"the cluster has no VolumeSnapshotClass": func(g *rig, _ *kubevirt.VirtualMachine) { g.driver.classes = nil },
-		"volume not bound: claim-root": func(g *rig, _ *kubevirt.VirtualMachine) {
+		"Source not locked source default/web volume not bound: claim-root": func(g *rig, _ *kubevirt.VirtualMachine) {
 			pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "claim-root"}}
 			fakecluster.Change(g.t, g.Cluster, pvc, func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending })
 		},

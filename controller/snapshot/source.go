@@ -131,7 +131,11 @@ func (l *sources) unlockable(ctx context.Context, w *work) (string, error) {
 		return "", err
 	}
 	for _, use := range uses {
-		if why, err := l.unfit(ctx, w, use); err != nil || why != "" {
+		why, err := l.unfit(ctx, w, use)
+		if why != "" { // in KubeVirt's words
+			why = fmt.Sprintf("source %s/%s %s", w.vm.Namespace, w.vm.Name, why)
+		}
+		if err != nil || why != "" {
 			return why, err
 		}
 	}
