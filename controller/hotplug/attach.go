@@ -121,7 +121,7 @@ func (w *work) create(ctx context.Context, v *volume, held bool) (time.Duration,
 	err = w.replacePods(ctx, v.former, p) // the pod's event triggers the next step
 	if !held && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
 		v.status.Reason, v.status.Message = reasonFailedCreate, clip(err.Error())
-		err = errors.Join(err, w.set(ctx, v))
+		err = errors.Join(err, w.patch(ctx, v.put))
 	}
 	return 0, err
 }

@@ -21,23 +21,21 @@ func (w *work) write(ctx context.Context, v *volume) error {
 	if equality.Semantic.DeepEqual(before, v.status) {
 		return nil
 	}
-	if err := w.set(ctx, v); err != nil {
+	if err := w.patch(ctx, v.put); err != nil {
 		return err
 	}
 	w.announce(before, v.status)
 	return nil
 }
 
-// set writes the status of a volume without an event.
-func (w *work) set(ctx context.Context, v *volume) error {
-	at := w.at(v.name)
-	return w.patch(ctx, func(s *kubevirt.VirtualMachineInstanceStatus) {
-		if at < 0 {
-			s.VolumeStatus = append(s.VolumeStatus, *v.status.DeepCopy())
-		} else {
-			s.VolumeStatus[at] = *v.status.DeepCopy()
-		}
-	})
+// put puts the status of a volume into that of its instance.
+func (v *volume) put(s *kubevirt.VirtualMachineInstanceStatus) {
+	at := slices.IndexFunc(s.VolumeStatus, func(s kubevirt.VolumeStatus) bool { return s.Name == v.name })
+	if at < 0 {
+		s.VolumeStatus = append(s.VolumeStatus, *v.status.DeepCopy())
+	} else {
+		s.VolumeStatus[at] = *v.status.DeepCopy()
+	}
 }
 
 // announce sends the event of a volume whose phase or reason has changed.
