@@ -71,7 +71,7 @@ func TestAcquire(t *testing.T) {
 
 // TestAcquireLazy: to a snapshotter that knows nothing of chunks, a lazy image is like any other.
 func TestAcquireLazy(t *testing.T) {
-	content := qcow2File(t, pattern(3*mib))
+	content := arranged(t, qcow2File(t, pattern(3*mib)))
 	img := lazyImage(t, content)
 	n := newNode(t)
 	const ref = "registry.test/lazy:v1"

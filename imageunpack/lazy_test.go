@@ -35,7 +35,7 @@ func TestAcquireWhatIsFetchedAsItIsRead(t *testing.T) {
 	n.startStargz(config.Node{Registry: r.address})
 	raw := make([]byte, 64*mib)
 	_, _ = rand.Read(raw) // it does not fail
-	content := qcow2File(t, raw)
+	content := arranged(t, qcow2File(t, raw))
 	ref, layer := r.push(t, content)
 
 	n.pullLazily(ref)
@@ -80,7 +80,7 @@ func TestTheRestIsFetchedInTheBackground(t *testing.T) {
 	n.startStargz(config.Node{Registry: r.address, Fetch: true})
 	raw := make([]byte, 16*mib)
 	_, _ = rand.Read(raw) // it does not fail
-	content := qcow2File(t, raw)
+	content := arranged(t, qcow2File(t, raw))
 	ref, layer := r.push(t, content)
 	n.pullLazily(ref)
 	wait.Until(t, "all is fetched", func() bool { return r.served.Load() >= layer.Size })

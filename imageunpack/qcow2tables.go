@@ -212,18 +212,24 @@ func (t *tables) checkCluster(b []byte, length uint64) error {
 	return t.reserved.refuse("data cluster", offset, length)
 }
 
-// checkCompressed checks the entry of a compressed cluster, whose length is known in sectors.
+// checkCompressed checks the entry of a compressed cluster.
 func (t *tables) checkCompressed(entry uint64) error {
-	offsetBits := 62 - (t.clusterBits - 8)
-	entry &= entryCompressed - 1
-	offset := entry & (1<<offsetBits - 1)
-	length := (entry>>offsetBits+1)*sector - offset%sector
+	offset, length := t.compressedData(entry)
 	// The end of the last sector isn't data, and the file may end before it.
 	size := (uint64(t.fileSize) + sector - 1) &^ (sector - 1)
 	if err := checkWithin("compressed cluster", offset, length, size); err != nil {
 		return err
 	}
 	return t.reserved.refuse("compressed cluster", offset, length)
+}
+
+// compressedData returns where the data of a compressed cluster are, in bytes; their length is known in
+// sectors.
+func (h *qcow2Header) compressedData(entry uint64) (offset, length uint64) {
+	offsetBits := 62 - (h.clusterBits - 8)
+	entry &= entryCompressed - 1
+	offset = entry & (1<<offsetBits - 1)
+	return offset, (entry>>offsetBits+1)*sector - offset%sector
 }
 
 // each calls f for each entry of the table at offset, which is within the file.

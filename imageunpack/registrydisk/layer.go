@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
+	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/imageunpack/registrydisk/layout"
 )
 
@@ -18,7 +19,7 @@ func (d Disk) layer(ctx context.Context, o Options) (mutate.Addendum, error) {
 	open := func() io.ReadCloser {
 		w := progress
 		progress = nil
-		return d.archive(ctx, w)
+		return d.archive(ctx, w, o.Lazy)
 	}
 	if o.Lazy {
 		return Lazy(open)
@@ -27,14 +28,15 @@ func (d Disk) layer(ctx context.Context, o Options) (mutate.Addendum, error) {
 	return mutate.Addendum{Layer: l}, err
 }
 
-// archive returns a reader of the archive, which is written while it is read.
-func (d Disk) archive(ctx context.Context, progress io.Writer) io.ReadCloser {
+// archive returns a reader of the archive, which is written while it is read. Arranged says that a qcow2 file may
+// have its tables first.
+func (d Disk) archive(ctx context.Context, progress io.Writer, arranged bool) io.ReadCloser {
 	r, w := io.Pipe()
-	go func() { _ = w.CloseWithError(d.write(ctx, w, progress)) }() // the error reaches the reader
+	go func() { _ = w.CloseWithError(d.write(ctx, w, progress, arranged)) }() // the error reaches the reader
 	return r
 }
 
-func (d Disk) write(ctx context.Context, w io.Writer, progress io.Writer) error {
+func (d Disk) write(ctx context.Context, w io.Writer, progress io.Writer, arranged bool) error {
 	f, info, err := open(d.Path)
 	if err != nil {
 		return err
@@ -44,10 +46,20 @@ func (d Disk) write(ctx context.Context, w io.Writer, progress io.Writer) error 
 		return fmt.Errorf("disk %s has changed since it was checked: is a VM using it?", d.Path)
 	}
 	var content io.Reader = &io.LimitedReader{R: f, N: d.Size}
+	size := d.Size
+	if arranged {
+		a, ok, err := imageunpack.Arrange(f, size)
+		if err != nil {
+			return fmt.Errorf("put the tables of disk %s before its data: %w", d.Path, err)
+		}
+		if ok {
+			content, size = a.Reader(), a.Size()
+		}
+	}
 	if progress != nil {
 		content = io.TeeReader(content, progress)
 	}
-	err = layout.Write(w, layout.File{Path: d.Name(), Size: d.Size}, func(w io.Writer) error {
+	err = layout.Write(w, layout.File{Path: d.Name(), Size: size}, func(w io.Writer) error {
 		_, err := io.CopyBuffer(w, cancelable{ctx, content}, make([]byte, 1<<20))
 		return err
 	})

@@ -5,7 +5,7 @@
 // It ensures that equal disks have equal digests: the owner is root, the format
 // determines the file's name, and package layout fixes the rest. The layer is not
 // compressed: disk formats have their own compression, and a node can use the disk
-// without inflating it. A lazy layer is compressed in chunks. Package imageunpack
+// without inflating it. A lazy layer is compressed in chunks, and has the tables of a qcow2 file first. Package imageunpack
 // checks the disk first. The disk is streamed each time that the image is read.
 // Storing the image is left to the caller.
 package registrydisk
@@ -62,7 +62,8 @@ type Options struct {
 	Architecture string
 	// Progress, if not nil, gets the disk's bytes as they are read for the digest.
 	Progress io.Writer
-	// Lazy makes a layer as [Lazy] does, which nodes with a remote snapshotter fetch as it is read.
+	// Lazy makes a layer as [Lazy] does, which nodes with a remote snapshotter fetch as it is read, of the disk
+	// in the order of [imageunpack.Arrange].
 	Lazy bool
 }
 
