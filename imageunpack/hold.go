@@ -53,7 +53,9 @@ func (u *Unpacker) view(
 	switch {
 	case err == nil && info.Parent == parent:
 		mounts, err := u.adoptView(ctx, key)
-		return mounts, func() error { return nil }, err
+		if !errdefs.IsNotFound(err) { // else garbage collection was faster than the new lease
+			return mounts, func() error { return nil }, err
+		}
 	case err == nil: // the name has become another image's since
 		err = u.removeView(ctx, key)
 	case errdefs.IsNotFound(err):
