@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -264,8 +265,10 @@ func TestWatch(t *testing.T) {
 	must(t, f.Allow(t.Context(), uid, nil))
 	run(t, "nft", "flush", "ruleset")
 	ctx, cancel := context.WithCancel(t.Context())
+	var watch sync.WaitGroup
+	defer watch.Wait() // it writes to the test's log
 	defer cancel()
-	go f.Watch(ctx)
+	watch.Go(func() { f.Watch(ctx) })
 	for end := time.Now().Add(time.Minute); reach.Check(t.Context(), first, last) != nil; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the table stays away")
