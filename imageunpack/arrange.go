@@ -129,16 +129,6 @@ func (a *arranger) find() (ok bool, err error) {
 // clustersOf returns how many clusters hold a number of bytes.
 func (a *arranger) clustersOf(bytes uint64) uint64 { return (bytes + a.cluster() - 1) >> a.clusterBits }
 
-// eachTable calls f for each L2 table that the guest can reach.
-func (a *arranger) eachTable(f func(index, offset uint64) error) error {
-	return a.eachL2(func(i, offset uint64) error {
-		if i >= a.l1Needed() {
-			return nil
-		}
-		return f(i, offset)
-	})
-}
-
 // entry is an entry of an L2 table, which has the number index there.
 type entry struct {
 	index uint64

@@ -116,11 +116,8 @@ func (t *tables) checkMapping() error {
 		next = next[:0]
 		return nil
 	}
-	err := t.eachL2(func(i, offset uint64) error {
-		if i < t.l1Needed() {
-			next = append(next, l2Table{i, offset})
-		}
-		if len(next) < fetches {
+	err := t.eachTable(func(i, offset uint64) error {
+		if next = append(next, l2Table{i, offset}); len(next) < fetches {
 			return nil
 		}
 		return check()
@@ -149,6 +146,16 @@ func (t *tables) fetch(all []l2Table) {
 		done.Go(func() { _, _ = t.r.ReadAt(make([]byte, 1), int64(l2.offset)) })
 	}
 	done.Wait()
+}
+
+// eachTable calls f for each L2 table that the guest can reach.
+func (t *tables) eachTable(f func(index, offset uint64) error) error {
+	return t.eachL2(func(i, offset uint64) error {
+		if i >= t.l1Needed() {
+			return nil
+		}
+		return f(i, offset)
+	})
 }
 
 // eachL2 calls f for each L1 entry that names a table.
