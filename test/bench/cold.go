@@ -15,6 +15,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
 
 	"github.com/nodevirt/nodevirt/test/bench/report"
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -86,8 +87,10 @@ func (r *rig) phasesFrom(ctx context.Context, ref, name string) (times []float64
 	return r.phasesWhile(ctx, ref, name, func() error { return nil })
 }
 
-// phasesWhile does the same, and calls while before it ends the guest.
+// phasesWhile does the same, and calls while before it ends the guest. What made the image, or fetched it for
+// the pod before, may have left gigabytes to write, which this pod's few would wait for: they are written first.
 func (r *rig) phasesWhile(ctx context.Context, ref, name string, while func() error) (times []float64, err error) {
+	unix.Sync()
 	var p *pod
 	var id string
 	for _, do := range []func() error{
