@@ -41,7 +41,7 @@ func Agent(ctx context.Context, o Options) (ProgramFiles, error) {
 
 // Programs takes programs out of packages, which hold the libraries, too. A name may be that of a library.
 func Programs(ctx context.Context, o Options, packages []string, names ...string) (ProgramFiles, error) {
-	found, err := deb.Resolve(ctx, packages...)
+	found, err := deb.Resolve(ctx, o.Packages(), packages...)
 	if err != nil {
 		return ProgramFiles{}, err
 	}
@@ -50,7 +50,7 @@ func Programs(ctx context.Context, o Options, packages []string, names ...string
 
 // ProgramsOf takes programs out of packages and of those that they depend on.
 func ProgramsOf(ctx context.Context, o Options, packages []string, names ...string) (ProgramFiles, error) {
-	found, err := deb.Closure(ctx, packages...)
+	found, err := deb.Closure(ctx, o.Packages(), packages...)
 	if err != nil {
 		return ProgramFiles{}, err
 	}

@@ -50,7 +50,7 @@ func (b bookworm) build(ctx context.Context, o Options, disk func(l layout, dir 
 	if err != nil {
 		return "", err
 	}
-	found, err := deb.Resolve(ctx, b.inputs...)
+	found, err := deb.Resolve(ctx, o.Packages(), b.inputs...)
 	if err != nil {
 		return "", err
 	}

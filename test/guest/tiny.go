@@ -142,11 +142,11 @@ func (v tinyVariant) late() []string { return slices.Concat(lateModules, v.modul
 
 // tiny returns the folder with disk.qcow2, vmlinuz and initrd.
 func tiny(ctx context.Context, o Options, v tinyVariant) (string, error) {
-	kernel, err := todaysKernel(ctx, v.kernel)
+	kernel, err := todaysKernel(ctx, o, v.kernel)
 	if err != nil {
 		return "", err
 	}
-	found, err := deb.Resolve(ctx, append([]string{kernel, "busybox-static"}, v.packages...)...)
+	found, err := deb.Resolve(ctx, o.Packages(), append([]string{kernel, "busybox-static"}, v.packages...)...)
 	if err != nil {
 		return "", err
 	}
@@ -175,8 +175,8 @@ func tiny(ctx context.Context, o Options, v tinyVariant) (string, error) {
 }
 
 // todaysKernel finds the package with the kernel that a package stands for now.
-func todaysKernel(ctx context.Context, meta string) (string, error) {
-	found, err := deb.Resolve(ctx, meta)
+func todaysKernel(ctx context.Context, o Options, meta string) (string, error) {
+	found, err := deb.Resolve(ctx, o.Packages(), meta)
 	if err != nil {
 		return "", err
 	}

@@ -44,7 +44,7 @@ func tools(ctx context.Context, o Options, guest tinyVariant) (map[string]string
 	for _, t := range fedoraTools {
 		packages = append(packages, t.packages...)
 	}
-	found, err := deb.Resolve(ctx, append(packages, guest.packages...)...)
+	found, err := deb.Resolve(ctx, o.Packages(), append(packages, guest.packages...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ var signedCmdline = strings.Replace(Cmdline, ",load_system_certificate_list", ""
 // signedLoaders returns the files of Debian's signed boot loaders and the configuration of GRUB, by their names on a
 // disk.
 func signedLoaders(ctx context.Context, o Options) (map[string]string, error) {
-	found, err := deb.Resolve(ctx, "shim-signed", "grub-efi-amd64-signed")
+	found, err := deb.Resolve(ctx, o.Packages(), "shim-signed", "grub-efi-amd64-signed")
 	if err != nil {
 		return nil, err
 	}

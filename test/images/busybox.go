@@ -26,7 +26,7 @@ var busyboxLibraries = []string{"libc.so.6", "libresolv.so.2", loader}
 
 // Busybox is an image with Debian's busybox, its applets as hard links, and a shell as command.
 func Busybox(ctx context.Context, o guest.Options) (v1.Image, error) {
-	found, err := deb.Resolve(ctx, "busybox", "libc6")
+	found, err := deb.Resolve(ctx, o.Packages(), "busybox", "libc6")
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ var undocumented = []string{
 // essential packages have, are the caller's to name. No script of a package runs, so there are no alternatives.
 // The files stay in the cache.
 func Debian(ctx context.Context, o guest.Options, packages ...string) (Layer, error) {
-	found, err := deb.Closure(ctx, packages...)
+	found, err := deb.Closure(ctx, o.Packages(), packages...)
 	if err != nil {
 		return Layer{}, err
 	}

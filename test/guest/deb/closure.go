@@ -3,11 +3,11 @@ package deb
 import "context"
 
 // Closure is Resolve of names and of all that they depend on, by the first alternatives.
-func Closure(ctx context.Context, names ...string) ([]Package, error) {
+func Closure(ctx context.Context, root string, names ...string) ([]Package, error) {
 	var all []Package
 	seen := map[string]bool{}
 	for len(names) > 0 {
-		found, err := Resolve(ctx, names...)
+		found, err := Resolve(ctx, root, names...)
 		if err != nil {
 			return nil, err
 		}

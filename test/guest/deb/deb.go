@@ -33,16 +33,21 @@ type Package struct {
 func (p Package) Key() string { return p.Name + "=" + p.Version + " " + p.SHA256 }
 
 // Resolve finds the candidates of names, in their order. Where apt knows none of them, it
-// refreshes the package lists once, for which it has to be root.
-func Resolve(ctx context.Context, names ...string) ([]Package, error) {
-	found, err := show(ctx, nil, names)
+// refreshes the package lists once, for which it has to be root. apt keeps its index of the lists in the
+// folder root: without one, as an image of Debian configures it, each call parses all the lists.
+func Resolve(ctx context.Context, root string, names ...string) ([]Package, error) {
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, fmt.Errorf("resolve Debian packages: %w", err)
+	}
+	options := []string{"-o", "Dir::Cache::pkgcache=" + filepath.Join(root, "pkgcache.bin")}
+	found, err := show(ctx, options, names)
 	if err == nil {
 		return found, nil
 	}
 	if updateErr := update(ctx); updateErr != nil {
 		return nil, errors.Join(err, updateErr)
 	}
-	return show(ctx, nil, names)
+	return show(ctx, options, names)
 }
 
 func update(ctx context.Context) error {

@@ -46,9 +46,9 @@ func TestUnknownPackage(t *testing.T) {
 
 func TestDownloadAndRead(t *testing.T) {
 	needs.Parts(t, "a Debian mirror")
-	found, err := Resolve(t.Context(), "busybox")
-	assert.NilError(t, err)
 	root := t.TempDir()
+	found, err := Resolve(t.Context(), root, "busybox")
+	assert.NilError(t, err)
 	path, err := found[0].Download(t.Context(), root)
 	assert.NilError(t, err)
 	if again, err := found[0].Download(t.Context(), root); err != nil || again != path {
