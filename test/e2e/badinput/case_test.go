@@ -45,23 +45,28 @@ type badCase struct {
 	before func(t *testing.T, s *suite, p *pod) (undo func())
 }
 
-// check takes a pod as far as its mistake, and counts what is left.
-func (s *suite) check(t *testing.T, c badCase, answers *answers) {
+// sharesPod says whether the case's pod has nothing wrong with it, and is as good after the case as before.
+func (c badCase) sharesPod() bool { return c.at == atCreate && c.pod == nil && c.before == nil }
+
+// imageFor is the reference of the case's image. It is on the node if a pod will need it.
+func (s *suite) imageFor(t *testing.T, c badCase) (ref string) {
 	t.Helper()
-	ref := s.disk
 	switch {
 	case c.push != nil:
-		ref = c.push(t, s)
-	case c.files != nil:
-		ref = s.push(t, strings.ReplaceAll(c.name, " ", "-"), c.build(t))
+		return c.push(t, s)
+	case c.files == nil:
+		return s.disk
 	}
-	if c.at == atPull {
-		s.checkPull(t, c, ref, answers)
-		return
-	}
-	if c.files != nil && !c.absent {
+	ref = s.push(t, strings.ReplaceAll(c.name, " ", "-"), c.build(t))
+	if c.at != atPull && !c.absent {
 		s.pull(t, ref)
 	}
+	return ref
+}
+
+// checkPod takes a pod as far as its mistake, and counts what is left.
+func (s *suite) checkPod(t *testing.T, c badCase, ref string, answers *answers) {
+	t.Helper()
 	before := s.census(t)
 	p := s.newPod(t, "pod", c.pod)
 	err := s.runPod(t, p)

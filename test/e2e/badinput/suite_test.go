@@ -57,8 +57,27 @@ func TestBadInput(t *testing.T) {
 
 func (s *suite) checkGroup(t *testing.T, name string, cases []badCase) {
 	a := readAnswers(t, name)
+	before := s.census(t)
+	var shared *pod
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { s.check(t, c, a) })
+		t.Run(c.name, func(t *testing.T) {
+			ref := s.imageFor(t, c)
+			switch {
+			case c.at == atPull:
+				s.checkPull(t, c, ref, a)
+			case c.sharesPod():
+				if shared == nil {
+					shared = s.run(t, "pod", nil)
+				}
+				s.checkContainer(t, c, shared, newContainer(ref, c.container), a)
+			default:
+				s.checkPod(t, c, ref, a)
+			}
+		})
+	}
+	if shared != nil {
+		s.remove(t, shared)
+		s.wantNothingSince(t, before)
 	}
 	if golden.FlagUpdate() {
 		a.write(t)
