@@ -1,3 +1,5 @@
+//go:build slow
+
 package e2e
 
 import (
@@ -8,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -161,41 +162,4 @@ func moved(t *testing.T, path string) int64 {
 	info, err := os.Stat(path)
 	assert.NilError(t, err)
 	return info.Sys().(*syscall.Stat_t).Blocks * 512
-}
-
-// TestBackup: a full backup and its increments are the disks, and an increment has at most 1.1 times
-// the bytes that the guest has written, but for its tables. The checkpoint outlives the shim, and not
-// the VM.
-func TestBackup(t *testing.T) {
-	t.Parallel()
-	b := backUpPods(t, "chain", 32*mebibyte)
-	b.dirty(0, 4*mebibyte)
-	full, answer := b.backUp("full", "")
-	assert.Assert(t, !answer.Incremental && answer.Warning == "", "%+v", answer)
-	assert.Equal(t, answer.Quiesce, order.QuiesceSucceeded)
-	assert.DeepEqual(t, answer.Disks, []order.BackedUp{{Disk: "files", Target: "vdb"}, {Disk: "raw", Target: "sda"}})
-	b.equal(full)
-
-	const written = 6 * mebibyte
-	b.dirty(2*mebibyte, written)
-	first, answer := b.backUp("first", "full")
-	assert.Assert(t, answer.Incremental && answer.Warning == "", "%+v", answer)
-	for _, path := range first {
-		if n := moved(t, path); n > written*11/10 {
-			t.Errorf("%s has %d bytes, for %d that were written", path, n, written)
-		}
-	}
-	b.equal(full, first)
-	b.dirty(20*mebibyte, mebibyte)
-	second, answer := b.backUp("second", "first")
-	assert.Assert(t, answer.Incremental, "%+v", answer)
-	b.equal(full, first, second)
-
-	// Nothing of a checkpoint is left for another VM on the same disks.
-	b.stop(60)
-	b.removeIt()
-	b.again(t, "next")
-	fallback, answer := b.backUp("fallback", "second")
-	assert.Assert(t, !answer.Incremental && strings.Contains(answer.Warning, "the backup is full"), "%+v", answer)
-	b.equal(fallback)
 }

@@ -15,7 +15,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/guest"
-	"github.com/nodevirt/nodevirt/test/images"
 )
 
 const sshKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0example e2e"
@@ -181,27 +180,5 @@ func TestAVMIDescribesTheMachine(t *testing.T) {
 	g.wantNetwork(t, p, mac)
 	if len(g.Disks) != 2 || !g.Disks[0].ReadOnly || g.Disks[1].ReadOnly {
 		t.Errorf("disks %+v; want the seed first", g.Disks)
-	}
-}
-
-// Volumes without a disk are on SATA, as with KubeVirt, where QEMU has no disk that can't be written: a
-// seed is a CD there. The guest finds both, and does what the seed says.
-func TestSeedOnSATA(t *testing.T) {
-	t.Parallel()
-	disk, err := guest.TinyWithSATA(t.Context(), suite.GuestOptions())
-	assert.NilError(t, err)
-	c := vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": `{
-		"domain": {"devices": {}},
-		"volumes": [{"name": "root", "containerDisk": {"image": "r"}},
-			{"name": "seed", "cloudInitNoCloud": {"userData": "#!/bin/sh\necho seeded from a CD\n"}}]
-	}`})).vm(pushed(t, "tiny-sata:1", disk, images.DiskOptions{})).start().up()
-	c.saying("seeded from a CD$")
-	disks := c.guest().Disks
-	if len(disks) != 2 || disks[0].Name != "sda" || disks[0].ReadOnly || disks[1].Name != "sr0" || !disks[1].ReadOnly {
-		t.Errorf("the guest sees the disks %+v; want a disk and a CD", disks)
-	}
-	c.post("/cgi-bin/disk", "kept")
-	if got := c.page("/cgi-bin/disk"); got != "kept" {
-		t.Errorf("written to the disk was %q", got)
 	}
 }

@@ -3,6 +3,7 @@ package networks
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -37,6 +38,9 @@ func withMultus(list map[string]any) {
 	}
 	bindingplugin.Multus(list, pluginDir, delegates...)
 }
+
+// pluginBridge is the node's bridge of a network with a plug-in.
+func pluginBridge(i int) string { return fmt.Sprint("cni", 4+i) }
 
 func hostLocal(subnet string) map[string]any {
 	return map[string]any{"type": "host-local", "subnet": subnet, "dataDir": "/var/lib/cni/networks"}

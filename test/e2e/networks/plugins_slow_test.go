@@ -1,3 +1,5 @@
+//go:build slow
+
 package networks
 
 import (
@@ -33,9 +35,7 @@ const pluginsVMI = `{
 	"volumes": [{"name": "root", "containerDisk": {"image": ""}}]
 }`
 
-// pluginBridge is the node's bridge of a network with a plug-in, and pluginSubnet what its DHCP server has.
-func pluginBridge(i int) string { return fmt.Sprint("cni", 4+i) }
-
+// pluginSubnet is what the DHCP server on pluginBridge has.
 func pluginSubnet(i int) string { return fmt.Sprintf("10.98.%d.", 4+i) }
 
 // TestNetworkBindingPlugins: a guest reaches its networks over a tap and a macvtap that a CNI plug-in made in the pod,
