@@ -1,10 +1,12 @@
 package iscsi_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -173,13 +175,25 @@ func reads(t *testing.T, s *server, a iscsi.Access) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "iscsi-perf", "-i", a.Initiator, "-t", "600", "-m", "8",
 		"iscsi://"+a.User+"%"+a.Password.Reveal()+"@"+s.Portal().String()+"/"+a.Name+"/1")
-	if err := cmd.Start(); err != nil {
+	said, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+	// It reconnects only once it has logged in and asked for the disk's size.
+	lines := bufio.NewReader(said)
+	for text := ""; !strings.Contains(text, "iops"); {
+		if text, err = lines.ReadString(','); err != nil {
+			t.Fatalf("iscsi-perf ended with %q: %v", text, err)
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
 	return cmd
 }
 
