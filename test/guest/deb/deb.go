@@ -34,20 +34,19 @@ func (p Package) Key() string { return p.Name + "=" + p.Version + " " + p.SHA256
 
 // Resolve finds the candidates of names, in their order. Where apt knows none of them, it
 // refreshes the package lists once, for which it has to be root. apt keeps its index of the lists in the
-// folder root: without one, as an image of Debian configures it, each call parses all the lists.
+// folder root.
 func Resolve(ctx context.Context, root string, names ...string) ([]Package, error) {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nil, fmt.Errorf("resolve Debian packages: %w", err)
 	}
-	options := []string{"-o", "Dir::Cache::pkgcache=" + filepath.Join(root, "pkgcache.bin")}
-	found, err := show(ctx, options, names)
+	found, err := show(ctx, root, nil, names)
 	if err == nil {
 		return found, nil
 	}
 	if updateErr := update(ctx); updateErr != nil {
 		return nil, errors.Join(err, updateErr)
 	}
-	return show(ctx, options, names)
+	return show(ctx, root, nil, names)
 }
 
 func update(ctx context.Context) error {
@@ -57,8 +56,11 @@ func update(ctx context.Context) error {
 	return nil
 }
 
-func show(ctx context.Context, options, names []string) ([]Package, error) {
-	args := slices.Concat(options, []string{"show", "--no-all-versions"}, names)
+// show has apt keep its index of the lists in the folder root: without one, as an image of Debian configures
+// it, each call parses all the lists.
+func show(ctx context.Context, root string, options, names []string) ([]Package, error) {
+	index := []string{"-o", "Dir::Cache::pkgcache=" + filepath.Join(root, "pkgcache.bin")}
+	args := slices.Concat(options, index, []string{"show", "--no-all-versions"}, names)
 	out, err := Run(Command(ctx, "apt-cache", args...))
 	if err != nil {
 		return nil, fmt.Errorf("resolve Debian packages: %w", err)

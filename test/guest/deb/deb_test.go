@@ -39,7 +39,7 @@ func TestSources(t *testing.T) {
 }
 
 func TestUnknownPackage(t *testing.T) {
-	if _, err := show(t.Context(), nil, []string{"busybox", "no-such-package-at-all"}); err == nil {
+	if _, err := show(t.Context(), t.TempDir(), nil, []string{"busybox", "no-such-package-at-all"}); err == nil {
 		t.Error("no error for a package that is not there")
 	}
 }

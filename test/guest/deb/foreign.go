@@ -28,7 +28,7 @@ func Foreign(ctx context.Context, root, architecture string, names ...string) ([
 		return nil, fmt.Errorf("read the package lists of %s: %w", architecture, err)
 	}
 	options := foreignOptions(architecture, dir)
-	found, err := show(ctx, options, names)
+	found, err := show(ctx, dir, options, names)
 	for i := range found {
 		found[i].options = options
 	}
