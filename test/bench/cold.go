@@ -35,7 +35,7 @@ func (r *rig) cold(ctx context.Context) (s report.Section, err error) {
 		"The floor: a Go program gets the same bytes by HTTP over such a link, and hashes them. Boot is the",
 		"guest's own, under the node's accelerator, until it answers HTTP.",
 	}
-	phases := []report.Series{{Of: "pull"}, {Of: "pod"}, {Of: "create"}, {Of: "start"}, {Of: "boot"}}
+	phases := newPhases()
 	floor := report.Series{Of: "floor"}
 	for round := range 3 {
 		path, err := r.largeGuest(ctx, coldSize)
@@ -80,6 +80,11 @@ func (r *rig) coldRound(ctx context.Context, path, name string) (times []float64
 	}
 	times, err = r.phasesFrom(ctx, ref, name)
 	return times, errors.Join(err, os.Remove(path))
+}
+
+// newPhases are the phases whose times phasesFrom takes, in their order.
+func newPhases() []report.Series {
+	return []report.Series{{Of: "pull"}, {Of: "pod"}, {Of: "create"}, {Of: "start"}, {Of: "boot"}}
 }
 
 // phasesFrom takes the times of the phases from the pull of an image to its guest's answer, in ms.

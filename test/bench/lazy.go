@@ -34,8 +34,7 @@ func lazyImage(size int64, rounds int, goal float64) func(*rig, context.Context)
 		s.Title = fmt.Sprintf("A lazy image of %d MiB over %s, from the registry to the guest's first answer", size>>20, r.link)
 		s.Notes = []string{"The baseline: the next VM of the image, once the node has fetched all of it in the background."}
 		cold, warm := report.Series{Of: "lazy"}, report.Series{Of: "warm"}
-		phases := []report.Series{{Of: "pull"}, {Of: "pod"}, {Of: "create"}, {Of: "start"}, {Of: "boot"}}
-		rest := report.Series{Of: "rest"}
+		phases, rest := newPhases(), report.Series{Of: "rest"}
 		if err := r.firstVM(ctx); err != nil {
 			return s, err
 		}
