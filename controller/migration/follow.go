@@ -59,9 +59,9 @@ func (f *follower) follow(ctx context.Context, w work) (ctrl.Result, error) {
 		v = decide(source, target, true)
 		undone = true
 	}
-	if v == resume {
-		// The target's refusal, or the loss of its node, takes the place of its answer.
-		source.report, _ = f.orders.ask(ctx, w.m, w.source, order.Decide, order.Decision{Migration: named(w.m), Run: true})
+	if v == resume || v == yield {
+		// What the cluster knows of the target takes the place of its answer.
+		source.report, _ = f.orders.ask(ctx, w.m, w.source, order.Decide, order.Decision{Migration: named(w.m), Run: v == resume})
 		v = decide(source, target, true)
 	}
 	if v == undo && undone && f.silent(w, source, target) {

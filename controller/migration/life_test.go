@@ -414,6 +414,37 @@ func TestUnsettled(t *testing.T) {
 	}
 }
 
+// TestAnswerOfTheKubelet: a target that restarted, and whose container has ended, gives the source no answer
+// any more. The reason of the end is one, unless the kubelet knows of none: then nobody runs the guest.
+func TestAnswerOfTheKubelet(t *testing.T) {
+	for reason, want := range map[string]struct {
+		phase  kubevirt.VirtualMachineInstanceMigrationPhase
+		source string
+	}{
+		condition.ReasonMigrationRefused: {kubevirt.MigrationFailed, stateKept},
+		condition.ReasonCompleted:        {kubevirt.MigrationSucceeded, stateLeft},
+		condition.ReasonOOMKilled:        {kubevirt.MigrationSucceeded, stateLeft},
+		"ContainerStatusUnknown":         {kubevirt.MigrationRunning, stateHandedOver},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			g := newRig(t)
+			g.running()
+			g.to(kubevirt.MigrationRunning)
+			g.nodes.states[g.nodes.sourcePod], g.nodes.unsettled, g.nodes.deaf = stateHandedOver, true, g.nodes.targetPod
+			g.reconcile()
+			g.end(g.target(), 1, reason)
+			for range 5 {
+				g.now = g.now.Add(time.Minute)
+				g.reconcile()
+			}
+			m := g.migration()
+			if m.Status.Phase != want.phase || g.nodes.states[g.nodes.sourcePod] != want.source {
+				t.Errorf("the source is %s: %+v", g.nodes.states[g.nodes.sourcePod], m.Status)
+			}
+		})
+	}
+}
+
 // TestCancel: a migration that is deleted in any phase leaves the guest where it is,
 // unless the target has it.
 func TestCancel(t *testing.T) {

@@ -35,16 +35,19 @@ const (
 	undo
 	// resume: the target never runs the guest, so the source may.
 	resume
+	// yield: the target had the guest, and has said so to the cluster alone.
+	yield
 )
 
 // decide returns what to do. Undone says that the migration must not go on.
 //
 // Only the target's word moves the guest. If neither end can run it again, the source's
 // word that it has gone is enough. A source resumes only if the target durably
-// refused, or is on a node that is gone.
+// refused, or is on a node that is gone. A target that has ended gives no answer any more:
+// the reason of its container's end is its word.
 func decide(source, target end, undone bool) verdict {
 	// Never is true if the target never takes the guest from now on.
-	never := target.is(stateRefused) || target.is(stateUnknown) && undone || target.Vacant
+	never := target.is(stateRefused) || target.is(stateUnknown) && undone || target.Vacant || target.Refused
 	switch {
 	case target.is(stateTaken):
 		return succeed
@@ -54,6 +57,8 @@ func decide(source, target end, undone bool) verdict {
 		return failed
 	case never && source.is(stateHandedOver):
 		return resume
+	case target.Had && source.is(stateHandedOver):
+		return yield
 	case target.Ended && (source.is(stateKept, stateUnknown) || source.Ended):
 		return failed
 	case source.is(stateHandedOver) && source.report.Unsettled && target.is(stateIncoming):

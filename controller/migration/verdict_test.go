@@ -16,7 +16,7 @@ func TestDecide(t *testing.T) {
 		reports = append(reports, &order.Report{State: s}, &order.Report{State: s, Unsettled: true})
 	}
 	reports = append(reports, nil)
-	states := []instances.State{{Running: true}, {Ended: true}, {Ended: true, Vacant: true}, {Ended: true, Migrated: true}, {}}
+	states := []instances.State{{Running: true}, {Ended: true}, {Ended: true, Vacant: true}, {Ended: true, Migrated: true}, {Ended: true, Refused: true}, {Ended: true, Had: true}, {}}
 	verdicts := map[verdict]int{}
 	for _, source := range states {
 		for _, sourceReport := range reports {
@@ -34,13 +34,13 @@ func TestDecide(t *testing.T) {
 			}
 		}
 	}
-	if len(verdicts) != 6 {
+	if len(verdicts) != 7 {
 		t.Errorf("verdicts: %v", verdicts)
 	}
 }
 
 func wrong(v verdict, source, target end, undone bool) string {
-	refused := target.is(stateRefused) || target.is(stateUnknown) && undone || target.Vacant
+	refused := target.is(stateRefused) || target.is(stateUnknown) && undone || target.Vacant || target.Refused
 	switch {
 	case target.is(stateTaken) && v != succeed:
 		return "the target has the guest"
@@ -48,8 +48,12 @@ func wrong(v verdict, source, target end, undone bool) string {
 		return "only the target's word moves a guest that may run"
 	case v == resume && !refused:
 		return "the target may take the guest"
-	case v == resume && !source.is(stateHandedOver):
+	case v == yield && (!target.Had || refused):
+		return "the target may never have had the guest"
+	case (v == resume || v == yield) && !source.is(stateHandedOver):
 		return "the source does not ask"
+	case v == unsettled && (refused || target.Had):
+		return "the cluster knows what became of the guest"
 	case v == failed && source.is(stateHandedOver) && !source.Ended:
 		return "the guest is paused"
 	case v == failed && !refused && !target.Ended:

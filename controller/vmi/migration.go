@@ -77,11 +77,27 @@ type State struct {
 	Lost bool
 	// Migrated: the VM's container ended because its guest went to another node.
 	Migrated bool
+	// Refused: the VM's container ended because the guest that it waited for did not come, and never will.
+	Refused bool
+	// Had: the VM's container ended with its guest.
+	Had bool
 }
 
-// reasonMigrated is the reason with which a node ends the container of a guest that has
-// gone to another node.
-const reasonMigrated = "Migrated"
+// note sets what a node's reason for the end of the VM's container says. A reason of the kubelet's, which
+// may have lost the container, says nothing.
+func (s *State) note(ended *corev1.ContainerStateTerminated) {
+	if ended == nil {
+		return
+	}
+	switch ended.Reason {
+	case condition.ReasonMigrated:
+		s.Migrated = true
+	case condition.ReasonMigrationRefused:
+		s.Refused = true
+	case condition.ReasonCompleted, condition.ReasonSuspended, condition.ReasonError, condition.ReasonOOMKilled:
+		s.Had = true
+	}
+}
 
 // ReasonSuspended is the reason of an instance whose guest's memory is on a PVC, and whose container
 // ended with it.
@@ -96,11 +112,11 @@ func (m *Pods) StateOf(ctx context.Context, p *corev1.Pod) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	c := v.compute()
-	return State{
-		Running: v.running(), Ended: v.ended(), Vacant: v.node.vacant(), Lost: v.node.lost,
-		Migrated: c != nil && c.Terminated != nil && c.Terminated.Reason == reasonMigrated,
-	}, nil
+	s := State{Running: v.running(), Ended: v.ended(), Vacant: v.node.vacant(), Lost: v.node.lost}
+	if c := v.compute(); c != nil {
+		s.note(c.Terminated)
+	}
+	return s, nil
 }
 
 // PodOf returns an instance's pod of a name in the cache; nil if there is none.

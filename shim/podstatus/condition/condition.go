@@ -45,6 +45,10 @@ const (
 	ReasonCreateFailed = "CreateFailed"
 	// ReasonCompleted: the guest has powered off.
 	ReasonCompleted = "Completed"
+	// ReasonError: the guest was ended, or ended by an error.
+	ReasonError = "Error"
+	// ReasonOOMKilled: the guest needed more memory than its limit.
+	ReasonOOMKilled = "OOMKilled"
 	// ReasonMigrated: the guest runs on another node.
 	ReasonMigrated = "Migrated"
 	// ReasonSuspended: the guest's memory is on a PVC, from which another pod goes on.

@@ -12,9 +12,9 @@ type ending struct {
 }
 
 const (
-	reasonCompleted = "Completed"
-	reasonError     = "Error"
-	reasonOOMKilled = "OOMKilled"
+	reasonCompleted = condition.ReasonCompleted
+	reasonError     = condition.ReasonError
+	reasonOOMKilled = condition.ReasonOOMKilled
 	reasonMigrated  = condition.ReasonMigrated
 	reasonSuspended = condition.ReasonSuspended
 	reasonRefused   = condition.ReasonMigrationRefused
