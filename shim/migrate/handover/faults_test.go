@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -302,14 +303,12 @@ func TestTornRecord(t *testing.T) {
 				t.Run(side+" "+write+"/"+later, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						w := newWorld()
-						torn, killed := false, false
+						var torn, killed atomic.Bool
 						w.fault = func(_ *process, at string) {
 							switch {
-							case at == side+" before write "+write && !torn:
-								torn = true
+							case at == side+" before write "+write && torn.CompareAndSwap(false, true):
 								faults()["tear the "+side+"'s disk"](w)
-							case torn && !killed && at == later:
-								killed = true
+							case at == later && torn.Load() && killed.CompareAndSwap(false, true):
 								faults()["kill the "+side+"'s shim"](w)
 							}
 						}

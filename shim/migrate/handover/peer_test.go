@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -228,6 +229,59 @@ func TestSplit(t *testing.T) {
 			t.Errorf("%+v, guest is %s", r, w.source.qemu)
 		}
 	})
+}
+
+// TestDecideMeanwhile has a decision while the source still asks: of a target that is silent, and of one that
+// cannot be reached. The source takes it at once.
+func TestDecideMeanwhile(t *testing.T) {
+	for name, dead := range map[string]bool{"silent": false, "unreachable": true} {
+		for _, decision := range []State{Taken, Refused} {
+			t.Run(name+" "+string(decision), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld()
+					hang := make(chan struct{})
+					defer close(hang)
+					w.fault = func(_ *process, at string) {
+						switch {
+						case at != "target before Finish":
+						case dead:
+							w.link.fail(true)
+							w.target.process.kill()
+						default:
+							<-hang
+						}
+					}
+					incoming := NewIncoming(testMigration, testVM)
+					w.target.disk = &incoming
+					p := w.source.boot(t.Context())
+					w.target.boot(t.Context())
+					all := &shims{w: w, targets: map[*process]*Target{}, sources: map[*process]*Source{}}
+					source := all.source(p, NewSending(testMigration, testVM))
+					var ran sync.WaitGroup
+					var result error
+					ran.Go(func() { result = source.Run(t.Context(), w.dial(p, all.serve), nil) })
+					time.Sleep(time.Second / 2)
+					begun := time.Now()
+					within, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					if err := source.Decide(within, Answer{State: decision, Reason: "said the kubelet"}); err != nil {
+						t.Fatal(err)
+					}
+					ran.Wait()
+					if took := time.Since(begun); took > 2*DefaultLimits().Ask {
+						t.Errorf("it took %s", took)
+					}
+					want, guest := Left, absent
+					if decision == Refused {
+						want, guest = Kept, running
+					}
+					if r := source.Record(); r.State != want || !r.Ended || w.source.qemu != guest || (result == nil) != (want == Left) {
+						t.Errorf("%+v, guest is %s, and Run returns: %v", r, w.source.qemu, result)
+					}
+				})
+			})
+		}
+	}
 }
 
 // TestCancel cancels a migration while memory is copied.

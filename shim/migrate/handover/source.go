@@ -52,13 +52,16 @@ type Source struct {
 	limits  Limits
 	observe func(Step)
 
-	turn turn // held by Run, Recover and Decide
+	turn      turn          // held by Run, Recover and Decide
+	interrupt chan struct{} // ends a question to the target
 }
 
 // NewSource returns the source of a migration. rec is the record that was read, or a
 // new one of [NewSending]. observe is called at each step, and may block.
 func NewSource(rec Record, vm sourceVM, to records, l Limits, observe func(Step)) *Source {
-	return &Source{ledger: ledger{records: to, rec: rec}, vm: vm, limits: l, observe: observe, turn: newTurn()}
+	return &Source{
+		ledger: ledger{records: to, rec: rec}, vm: vm, limits: l, observe: observe, turn: newTurn(), interrupt: make(chan struct{}),
+	}
 }
 
 // NewSending returns the record of a source that begins.
@@ -88,13 +91,20 @@ func (s *Source) Run(ctx context.Context, dial func(context.Context) (net.Conn, 
 		closeIf(conn)
 		return errors.Join(err, s.decide(ctx, Answer{State: Refused, Reason: err.Error()}))
 	}
-	answer, err := ask(conn, s.message(kindHandOver, message{Cookie: cookie}), s.limits.Answer)
+	answer, err := s.handOverTo(ctx, conn, cookie)
 	closeIf(conn)
 	if err != nil {
 		s.observe(StepUnanswered)
 		return s.settle(ctx, dial)
 	}
 	return s.obey(ctx, answer)
+}
+
+// handOverTo sends the hand-over. The answer is on its way, so that a cancelled migration waits for it.
+func (s *Source) handOverTo(ctx context.Context, conn net.Conn, cookie []byte) (Answer, error) {
+	ctx, cancel := s.interruptible(context.WithoutCancel(ctx))
+	defer cancel()
+	return s.ask(ctx, conn, s.message(kindHandOver, message{Cookie: cookie}))
 }
 
 // handOver writes handed-over, and releases what the target needs. A guest that runs after Perform was resumed from

@@ -8,30 +8,62 @@ import (
 	"time"
 )
 
-// settle asks the target for its decision until it answers or ctx ends.
+// settle asks the target for its decision until it answers, [Source.Decide] has one, or ctx ends. It gives the
+// turn away between two questions.
 func (s *Source) settle(ctx context.Context, dial func(context.Context) (net.Conn, error)) error {
 	for {
 		answer, err := s.outcome(ctx, dial)
 		if err == nil {
 			return s.obey(ctx, answer)
 		}
+		s.turn.end()
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ErrUnsettled, err)
 		case <-time.After(s.limits.Ask):
+		}
+		if err := s.turn.take(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+		switch rec := s.Record(); {
+		case rec.State == Left:
+			return nil
+		case rec.State == Kept:
+			return fmt.Errorf("the target refuses: %s", rec.Reason)
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", ErrUnsettled, err)
 		}
 	}
 }
 
 func (s *Source) outcome(ctx context.Context, dial func(context.Context) (net.Conn, error)) (Answer, error) {
+	ctx, cancel := s.interruptible(ctx)
+	defer cancel()
 	conn, err := s.open(ctx, dial)
 	if err != nil {
 		return Answer{}, err
 	}
 	defer conn.Close()
+	return s.ask(ctx, conn, s.message(kindOutcome, message{}))
+}
+
+// ask asks the target for its decision, until ctx ends. Then the connection is closed.
+func (s *Source) ask(ctx context.Context, conn net.Conn, m message) (Answer, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	return ask(conn, s.message(kindOutcome, message{}), s.limits.Answer)
+	return ask(conn, m, s.limits.Answer)
+}
+
+// interruptible returns a context that also ends when [Source.Decide] waits for its turn.
+func (s *Source) interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-s.interrupt:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // obey carries out an answer of the target.
@@ -47,9 +79,9 @@ func (s *Source) obey(ctx context.Context, a Answer) error {
 // Decide ends a migration whose guest is handed over, by an answer that arrived on
 // another way than the migration's connection: the target's own, or [Refused] because
 // the target's node is deleted or out of service. Only the caller knows that the node
-// cannot run the guest.
+// cannot run the guest. It ends a question to the target, which may take long.
 func (s *Source) Decide(ctx context.Context, a Answer) error {
-	if err := s.turn.take(ctx); err != nil {
+	if err := s.turn.demand(ctx, s.interrupt); err != nil {
 		return err
 	}
 	defer s.turn.end()
