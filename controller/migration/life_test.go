@@ -415,7 +415,7 @@ func TestUnsettled(t *testing.T) {
 }
 
 // TestAnswerOfTheKubelet: a target that restarted, and whose container has ended, gives the source no answer
-// any more. The reason of the end is one, unless the kubelet knows of none: then nobody runs the guest.
+// any more. The reason of the end is one, unless the kubelet knows of none: then no node runs the guest.
 func TestAnswerOfTheKubelet(t *testing.T) {
 	for reason, want := range map[string]struct {
 		phase  kubevirt.VirtualMachineInstanceMigrationPhase
