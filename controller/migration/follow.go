@@ -23,8 +23,7 @@ const (
 	reportedPoll = 3 * time.Second
 	// patience is how long the target alone is asked.
 	patience = 10 * time.Second
-	// silence is how long a source whose node does not answer is taken for one that may
-	// have the guest, once the target has refused it.
+	// silence is how long a source may give no answer before the migration says so.
 	silence = 2 * time.Minute
 )
 
@@ -59,12 +58,12 @@ func (f *follower) follow(ctx context.Context, w work) (ctrl.Result, error) {
 		v = decide(source, target, true)
 		undone = true
 	}
-	if v == resume || v == yield {
+	if v == resume {
 		// What the cluster knows of the target takes the place of its answer.
-		source.report, _ = f.orders.ask(ctx, w.m, w.source, order.Decide, order.Decision{Migration: named(w.m), Run: v == resume})
+		source.report, _ = f.orders.ask(ctx, w.m, w.source, order.Decide, order.Decision{Migration: named(w.m), Run: true})
 		v = decide(source, target, true)
 	}
-	if v == undo && undone && f.silent(w, source, target) {
+	if v == undo && undone && neverSent(w.m, source, target) {
 		v = failed
 	}
 	reason := cmp.Or(w.m.Status.MigrationState.FailureReason, reasonOf(w.m, source, target))
@@ -78,7 +77,7 @@ func (f *follower) follow(ctx context.Context, w work) (ctrl.Result, error) {
 			return ctrl.Result{}, err
 		}
 	}
-	return ctrl.Result{RequeueAfter: f.nextPoll(w)}, f.noteUnsettled(ctx, w, v)
+	return ctrl.Result{RequeueAfter: f.nextPoll(w)}, f.noteUnsettled(ctx, w, v, v == undo && source.report == nil)
 }
 
 // reports asks the target, and the source if the target does not decide: while both
@@ -111,16 +110,11 @@ func (f *follower) cancel(ctx context.Context, w work, source, target *end) {
 	}
 }
 
-// silent reports whether a source that never answers has nothing to settle: its node may
-// have no record of a migration that never began.
-func (f *follower) silent(w work, source, target end) bool {
-	if source.report != nil || source.Lost || target.report != nil && !target.is(stateRefused, stateUnknown) {
-		return false
-	}
-	if w.m.Status.Phase != kubevirt.MigrationTargetReady && w.m.Status.Phase != kubevirt.MigrationRunning {
-		return true // the source was never ordered to send
-	}
-	return f.now().Sub(since(w.m).Time).Abs() > silence && (target.report != nil || target.Ended)
+// neverSent reports whether a source that does not answer has no guest to settle, as it never got the order to send.
+// One that got it may have handed its guest over, and waits for a decision when it answers again.
+func neverSent(m *migration, source, target end) bool {
+	sent := m.Status.Phase == kubevirt.MigrationTargetReady || m.Status.Phase == kubevirt.MigrationRunning
+	return !sent && source.report == nil && !source.Lost && (target.report == nil || target.is(stateRefused, stateUnknown))
 }
 
 // nextPoll grows with the time that the migration has run. It may be longer if the target's node reports
@@ -174,17 +168,22 @@ func reasonOf(m *migration, source, target end) string {
 	return "the migration failed, and no node says why"
 }
 
-// noteUnsettled says what to do about a guest that no node runs.
-func (f *follower) noteUnsettled(ctx context.Context, w work, v verdict) error {
-	text := ""
-	if v == unsettled {
-		s := w.m.Status.MigrationState
+// noteUnsettled says what to do about a guest that no node runs, or that a source has which does not answer.
+func (f *follower) noteUnsettled(ctx context.Context, w work, v verdict, silent bool) error {
+	reason, text := "TargetSilent", ""
+	s, taint := w.m.Status.MigrationState, corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute"
+	switch {
+	case v == unsettled:
 		text = fmt.Sprintf("The guest is paused: node %s has handed it over, and node %s has not answered. "+
 			"If node %s is off for good, delete its Node object or taint it %s: the guest then continues on node %s.",
-			s.SourceNode, s.TargetNode, s.TargetNode, corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute", s.SourceNode)
+			s.SourceNode, s.TargetNode, s.TargetNode, taint, s.SourceNode)
+	case silent && f.now().Sub(since(w.m).Time).Abs() > silence:
+		reason = "SourceSilent"
+		text = fmt.Sprintf("Node %s, where the guest was, does not answer. The migration ends when it does. "+
+			"If it is off for good, delete its Node object or taint it %s.", s.SourceNode, taint)
 	}
 	before := len(w.m.Status.Conditions)
-	err := f.statuses.write(ctx, w.m, func() { f.statuses.setCondition(w.m, conditionUnsettled, "TargetSilent", text) })
+	err := f.statuses.write(ctx, w.m, func() { f.statuses.setCondition(w.m, conditionUnsettled, reason, text) })
 	if err == nil && text != "" && len(w.m.Status.Conditions) > before {
 		f.events.Eventf(w.vmi, w.m, corev1.EventTypeWarning, "MigrationUnsettled", "Migrate", "%s", text)
 	}

@@ -422,8 +422,8 @@ func TestAnswerOfTheKubelet(t *testing.T) {
 		source string
 	}{
 		condition.ReasonMigrationRefused: {kubevirt.MigrationFailed, stateKept},
-		condition.ReasonCompleted:        {kubevirt.MigrationSucceeded, stateLeft},
-		condition.ReasonOOMKilled:        {kubevirt.MigrationSucceeded, stateLeft},
+		condition.ReasonCompleted:        {kubevirt.MigrationSucceeded, stateHandedOver}, // its pod is deleted
+		condition.ReasonOOMKilled:        {kubevirt.MigrationSucceeded, stateHandedOver},
 		"ContainerStatusUnknown":         {kubevirt.MigrationRunning, stateHandedOver},
 	} {
 		t.Run(reason, func(t *testing.T) {
@@ -443,6 +443,30 @@ func TestAnswerOfTheKubelet(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSilentSource: a source that does not answer may have handed its guest over. So the migration waits for it,
+// however long that takes, and the target's refusal then lets it resume the guest.
+func TestSilentSource(t *testing.T) {
+	g := newRig(t)
+	g.running()
+	g.to(kubevirt.MigrationRunning)
+	g.nodes.states[g.nodes.sourcePod], g.nodes.states[g.nodes.targetPod] = stateHandedOver, stateRefused
+	g.nodes.unsettled, g.nodes.deaf = true, g.nodes.sourcePod
+	for range 20 {
+		g.now = g.now.Add(time.Minute)
+		g.reconcile()
+	}
+	m := g.migration()
+	if m.IsFinal() || len(m.Status.Conditions) != 1 || m.Status.Conditions[0].Reason != "SourceSilent" ||
+		!strings.Contains(m.Status.Conditions[0].Message, "node1") {
+		t.Errorf("status: %+v", m.Status)
+	}
+	g.nodes.deaf = ""
+	if m := g.settle(); m.Status.Phase != kubevirt.MigrationFailed || len(m.Status.Conditions) != 0 || g.nodes.states[g.nodes.sourcePod] != stateKept {
+		t.Errorf("status: %+v, nodes %v", m.Status, g.nodes.states)
+	}
+	g.stays()
 }
 
 // TestCancel: a migration that is deleted in any phase leaves the guest where it is,

@@ -344,10 +344,7 @@ func (f *fakeNodes) Control(_ context.Context, p *corev1.Pod, most int, name str
 			f.states[p.Name] = stateRefused
 		}
 	case order.Decide:
-		f.states[p.Name] = stateLeft
-		if o.Run {
-			f.states[p.Name] = stateKept
-		}
+		f.states[p.Name] = stateKept
 	}
 	return json.Marshal(order.Report{
 		Migration: o.Migration, State: f.states[p.Name], Reason: f.reason, Paused: f.paused && p.Name == f.sourcePod, Unsettled: f.unsettled && f.states[p.Name] == stateHandedOver,

@@ -35,8 +35,6 @@ const (
 	undo
 	// resume: the target never runs the guest, so the source may.
 	resume
-	// yield: the target had the guest, and has said so to the cluster alone.
-	yield
 )
 
 // decide returns what to do. Undone says that the migration must not go on.
@@ -58,7 +56,7 @@ func decide(source, target end, undone bool) verdict {
 	case never && source.is(stateHandedOver):
 		return resume
 	case target.Had && source.is(stateHandedOver):
-		return yield
+		return succeed
 	case target.Ended && (source.is(stateKept, stateUnknown) || source.Ended):
 		return failed
 	case source.is(stateHandedOver) && source.report.Unsettled && target.is(stateIncoming):

@@ -34,7 +34,7 @@ func TestDecide(t *testing.T) {
 			}
 		}
 	}
-	if len(verdicts) != 7 {
+	if len(verdicts) != 6 {
 		t.Errorf("verdicts: %v", verdicts)
 	}
 }
@@ -48,9 +48,7 @@ func wrong(v verdict, source, target end, undone bool) string {
 		return "only the target's word moves a guest that may run"
 	case v == resume && !refused:
 		return "the target may take the guest"
-	case v == yield && (!target.Had || refused):
-		return "the target may never have had the guest"
-	case (v == resume || v == yield) && !source.is(stateHandedOver):
+	case v == resume && !source.is(stateHandedOver):
 		return "the source does not ask"
 	case v == unsettled && (refused || target.Had):
 		return "the cluster knows what became of the guest"
