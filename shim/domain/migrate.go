@@ -3,6 +3,8 @@ package domain
 import (
 	"context"
 	"os"
+	"regexp"
+	"slices"
 	"time"
 
 	"libvirt.org/go/libvirt"
@@ -106,6 +108,36 @@ func (l *Lifecycle) LimitDowntime(ctx context.Context, uuid string, to time.Dura
 		return dom.MigrateSetMaxDowntime(uint64(to.Milliseconds()), 0)
 	})
 }
+
+// DropCopies removes the block nodes that an earlier migration's copy of disks has left in a domain's QEMU. A libvirtd
+// that is killed while it begins a copy leaves them (libvirt 9.0), and each later migration would fail, as
+// it gives its nodes the same names. The domain does not migrate.
+func (l *Lifecycle) DropCopies(ctx context.Context, uuid string) error {
+	return do(ctx, l.conn, "remove the former copies of", uuid, func(dom *libvirt.Domain) error {
+		all, err := query[[]struct {
+			Name string `json:"node-name"`
+		}](dom, "query-named-block-nodes", map[string]any{"flat": true})
+		if err != nil {
+			return err
+		}
+		var left []string
+		for _, node := range all {
+			if copyNode.MatchString(node.Name) {
+				left = append(left, node.Name)
+			}
+		}
+		slices.Sort(left) // "format" comes before the node below it, "storage"
+		for _, name := range left {
+			if _, err := command(dom, "blockdev-del", map[string]any{"node-name": name}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// copyNode matches the names that libvirt gives the nodes of a copy.
+var copyNode = regexp.MustCompile(`^migration-[a-z]+-(format|storage)$`)
 
 // Job is the progress of a domain's migration, in bytes, and its rates, in bytes a second. It is of
 // memory and disks, as libvirt counts them.

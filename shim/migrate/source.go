@@ -47,6 +47,7 @@ type Domains interface {
 	Undefine(ctx context.Context, uuid string) error
 	Resume(ctx context.Context, uuid string) error
 	Destroy(ctx context.Context, uuid string) error
+	DropCopies(ctx context.Context, uuid string) error
 	State(ctx context.Context, uuid string) (domain.State, error)
 }
 
@@ -96,6 +97,11 @@ func (s *Source) Begin(ctx context.Context, text string) ([]byte, error) {
 	text, err := compat.Rename(text, s.vm.Name)
 	if err != nil {
 		return nil, err
+	}
+	if s.vm.CopyDisks {
+		if err := s.vm.Domains.DropCopies(ctx, s.uuid()); err != nil {
+			return nil, err
+		}
 	}
 	conn, err := rpc.Dial(ctx, s.vm.Libvirtd)
 	if err != nil {

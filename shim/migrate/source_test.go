@@ -27,6 +27,7 @@ type fakeLibvirtd struct {
 	state     domain.State
 	stateErr  error
 	resumeErr error
+	dropErr   error
 }
 
 func newFake(t *testing.T) (*fakeLibvirtd, VM) {
@@ -97,6 +98,11 @@ func (f *fakeLibvirtd) Define(context.Context, string) error   { f.note("define"
 func (f *fakeLibvirtd) Undefine(context.Context, string) error { f.note("undefine"); return nil }
 func (f *fakeLibvirtd) Destroy(context.Context, string) error  { f.note("destroy"); return nil }
 func (f *fakeLibvirtd) Resume(context.Context, string) error   { f.note("resume"); return f.resumeErr }
+func (f *fakeLibvirtd) DropCopies(context.Context, string) error {
+	f.note("drop")
+	return f.dropErr
+}
+
 func (f *fakeLibvirtd) State(context.Context, string) (domain.State, error) {
 	return f.state, f.stateErr
 }
@@ -140,6 +146,20 @@ func TestInterruptedPerform(t *testing.T) {
 	}
 	if _, err := os.Stat(vm.Sockets.Dir); !slices.Equal(f.domains, []string{"resume"}) || err == nil {
 		t.Errorf("%v; the sockets' folder: %v", f.domains, err)
+	}
+}
+
+// TestFormerCopies: what an earlier copy of disks left in QEMU goes before libvirt's job begins, or the job does not.
+func TestFormerCopies(t *testing.T) {
+	f, vm := newFake(t)
+	vm.CopyDisks, vm.Disks = true, []string{"vda"}
+	f.dropErr = errors.New("a node is busy")
+	if _, err := NewSource(vm, dialer(t)).Begin(t.Context(), "<domain/>"); !errors.Is(err, f.dropErr) || len(f.calls) != 0 {
+		t.Errorf("%v; calls %v", err, f.calls)
+	}
+	f.dropErr = nil
+	if _, err := NewSource(vm, dialer(t)).Begin(t.Context(), "<domain/>"); err != nil || !slices.Equal(f.domains, []string{"drop", "drop"}) {
+		t.Errorf("%v; %v", err, f.domains)
 	}
 }
 

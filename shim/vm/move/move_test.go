@@ -55,6 +55,8 @@ func (domains) MigratableXML(context.Context, string) (string, error) {
 
 func (domains) MigratesLive(context.Context, string) (bool, error) { return false, nil }
 
+func (domains) DropCopies(context.Context, string) error { return nil }
+
 func (domains) LimitDowntime(context.Context, string, time.Duration) error { return nil }
 
 func (domains) Job(context.Context, string) (*domain.Job, error) {
