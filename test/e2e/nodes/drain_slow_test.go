@@ -25,6 +25,9 @@ func TestDrainedNode(t *testing.T) {
 	const group = "drained"
 	var names []string
 	boots := map[string]string{}
+	// The scheduler weighs a VM's wish against how full a node is, so that many VMs would not all get theirs.
+	t.Cleanup(func() { undo(t, "uncordon", steady) })
+	kubectl(t, "cordon", steady)
 	for i := range *vms {
 		names = append(names, create(t, movable(fmt.Sprintf("%s-%d", group, i), group)))
 	}
@@ -35,6 +38,7 @@ func TestDrainedNode(t *testing.T) {
 			t.Fatalf("%s runs on %s", name, at)
 		}
 	}
+	kubectl(t, "uncordon", steady)
 	// The guests never stop, so the budget must not keep them, nor be broken.
 	create(t, object{
 		"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": object{"name": group},
