@@ -15,6 +15,19 @@ import (
 	"time"
 )
 
+// startGuest returns a driver with a guest that QEMU holds before its first instruction.
+func startGuest(t *testing.T) (*Driver, guest) {
+	t.Helper()
+	startLibvirtd(t)
+	d := startDriver(t)
+	g := newGuest(t)
+	define(t, d, g)
+	if _, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files); err != nil {
+		t.Fatal(err)
+	}
+	return d, g
+}
+
 // define defines g and forgets it with the test.
 func define(t *testing.T, d *Driver, g guest) {
 	t.Helper()

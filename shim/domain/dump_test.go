@@ -20,12 +20,7 @@ import (
 // TestDump: the guest's memory is written to a file, and the guest goes on, also after a dump to a
 // volume that is full, one that is too long, and one that is cancelled.
 func TestDump(t *testing.T) {
-	startLibvirtd(t)
-	d := startDriver(t)
-	g := newGuest(t)
-	define(t, d, g)
-	_, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files)
-	assert.NilError(t, err)
+	d, g := startGuest(t)
 	assert.NilError(t, d.Lifecycle.Resume(t.Context(), g.UUID))
 	small, err := loopfs.New(t.TempDir(), loopfs.Ext4, 8<<20)
 	assert.NilError(t, err)

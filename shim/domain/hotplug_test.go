@@ -44,12 +44,7 @@ func opened(t *testing.T, pid int, path string) int {
 
 // TestPorts: a running QEMU gets as many disks on virtio as a VM has free ports.
 func TestPorts(t *testing.T) {
-	startLibvirtd(t)
-	d := startDriver(t)
-	g := newGuest(t)
-	define(t, d, g)
-	_, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files)
-	assert.NilError(t, err)
+	d, g := startGuest(t)
 	attach := func(n int, bus vmspec.Bus, target string) error {
 		one, file := plugged(t, target, n)
 		one.Spec.Bus = bus
@@ -59,6 +54,7 @@ func TestPorts(t *testing.T) {
 		assert.NilError(t, attach(n, vmspec.BusVirtio, fmt.Sprintf("vd%c", 'b'+n)))
 	}
 	assert.NilError(t, attach(30, vmspec.BusSCSI, "sda"))
+	var err error
 	for n := freePorts; err == nil && n < 20; n++ {
 		err = attach(n, vmspec.BusVirtio, fmt.Sprintf("vd%c", 'b'+n))
 	}

@@ -10,12 +10,7 @@ import (
 
 // TestMigratesLive: a guest runs while it is copied, unless it is emulated by a QEMU before 9.0.
 func TestMigratesLive(t *testing.T) {
-	startLibvirtd(t)
-	d := startDriver(t)
-	g := newGuest(t)
-	define(t, d, g)
-	_, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files)
-	assert.NilError(t, err)
+	d, g := startGuest(t)
 	live, err := d.Observer.MigratesLive(t.Context(), g.UUID)
 	assert.NilError(t, err)
 	want, err := onDomain(t.Context(), d.Connection, "ask", g.UUID, func(dom *libvirt.Domain) (bool, error) {
@@ -38,12 +33,7 @@ func TestMigratesLive(t *testing.T) {
 
 // TestDropCopies: the nodes that a copy of disks left are removed, with those above them first, and no others.
 func TestDropCopies(t *testing.T) {
-	startLibvirtd(t)
-	d := startDriver(t)
-	g := newGuest(t)
-	define(t, d, g)
-	_, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files)
-	assert.NilError(t, err)
+	d, g := startGuest(t)
 	nodes := func() (names []string) {
 		_, err := onDomain(t.Context(), d.Connection, "list", g.UUID, func(dom *libvirt.Domain) (string, error) {
 			all, err := query[[]struct {

@@ -122,17 +122,22 @@ func (w *world) recorded(n *node) Record {
 	return *n.disk
 }
 
+// boot starts both nodes' shims, of which the target's waits for a guest. It returns the source's process.
+func (w *world) boot(ctx context.Context) (source *process, all *shims) {
+	incoming := NewIncoming(testMigration, testVM)
+	w.target.disk = &incoming
+	source = w.source.boot(ctx)
+	w.target.boot(ctx)
+	return source, &shims{w: w, targets: map[*process]*Target{}, sources: map[*process]*Source{}}
+}
+
 // play runs a migration with the world's faults, repairs everything, recovers both
 // nodes from their records, and checks the result.
 func (w *world) play(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	incoming := NewIncoming(testMigration, testVM)
-	w.target.disk = &incoming
-	from := w.source.boot(ctx)
-	w.target.boot(ctx)
-	all := &shims{w: w, targets: map[*process]*Target{}, sources: map[*process]*Source{}}
+	from, all := w.boot(ctx)
 	source := all.source(from, NewSending(testMigration, testVM))
 	done := make(chan struct{})
 	go func() {

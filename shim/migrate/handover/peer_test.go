@@ -199,11 +199,7 @@ func TestSplit(t *testing.T) {
 				w.target.process.kill()
 			}
 		}
-		incoming := NewIncoming(testMigration, testVM)
-		w.target.disk = &incoming
-		p := w.source.boot(t.Context())
-		w.target.boot(t.Context())
-		all := &shims{w: w, targets: map[*process]*Target{}, sources: map[*process]*Source{}}
+		p, all := w.boot(t.Context())
 		source := all.source(p, NewSending(testMigration, testVM))
 		if err := source.Decide(t.Context(), Answer{State: Refused}); err == nil {
 			t.Error("a source decides before it has handed over")
@@ -251,11 +247,7 @@ func TestDecideMeanwhile(t *testing.T) {
 							<-hang
 						}
 					}
-					incoming := NewIncoming(testMigration, testVM)
-					w.target.disk = &incoming
-					p := w.source.boot(t.Context())
-					w.target.boot(t.Context())
-					all := &shims{w: w, targets: map[*process]*Target{}, sources: map[*process]*Source{}}
+					p, all := w.boot(t.Context())
 					source := all.source(p, NewSending(testMigration, testVM))
 					var ran sync.WaitGroup
 					var result error
@@ -288,11 +280,7 @@ func TestDecideMeanwhile(t *testing.T) {
 func TestCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		incoming := NewIncoming(testMigration, testVM)
-		w.target.disk = &incoming
-		p := w.source.boot(t.Context())
-		w.target.boot(t.Context())
-		all := &shims{w: w, targets: map[*process]*Target{}, sources: map[*process]*Source{}}
+		p, all := w.boot(t.Context())
 		source := NewSource(NewSending(testMigration, testVM), slowSource{fakeSource{p}}, p, DefaultLimits(), func(Step) {})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("cancelled by the user")
