@@ -24,6 +24,8 @@ func movable(name, group string) object {
 		rather(harmed)(spec)
 		spec["evictionStrategy"] = "LiveMigrate"
 		domain := spec["domain"].(object)
+		// Twenty of them fit on a node with two processors.
+		domain["resources"] = object{"requests": object{"cpu": "40m"}}
 		devices := domain["devices"].(object)
 		devices["interfaces"] = []object{{"name": "default", "masquerade": object{}}}
 		devices["disks"] = append(devices["disks"].([]object), object{"name": "data", "disk": object{"bus": "virtio"}})
