@@ -6,7 +6,7 @@ import (
 )
 
 // maxShortSerial is the room of virtio's and ATA's serial fields; QEMU cuts off
-// the rest without a word.
+// the rest without a word. On USB, newer ones do not start with more.
 const maxShortSerial = 20
 
 // disks reads the drives of a VMI, in its order. As with KubeVirt every disk
@@ -114,7 +114,7 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk, architecture string) (
 	if disk.LUN && d.Serial != "" {
 		problems = append(problems, refused(at.Child("serial"), "a lun has the serial number of its device; leave it out"))
 	}
-	if disk.Bus != BusSCSI && disk.Bus != BusUSB && len(d.Serial) > maxShortSerial {
+	if disk.Bus != BusSCSI && len(d.Serial) > maxShortSerial {
 		problems = append(problems, invalid(at.Child("serial"), d.Serial,
 			"a disk on bus %s has at most %d characters of it", disk.Bus, maxShortSerial))
 	}

@@ -171,7 +171,8 @@ spec.domain.devices.interfaces[2]: an interface has one binding, not sriov and a
 		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}, {"name": "b", "emptyDisk": {"capacity": 1}}, {"name": "c", "emptyDisk": {"capacity": 1}},
 			{"name": "d", "emptyDisk": {"capacity": 1}}, {"name": "e", "emptyDisk": {"capacity": 1}}, {"name": "f", "emptyDisk": {"capacity": 1}},
 			{"name": "g", "emptyDisk": {"capacity": 1}}, {"name": "h", "emptyDisk": {"capacity": 1}}]}`,
-		`spec.domain.devices.disks[0].blockSize.custom: goes with bus virtio, scsi or sata: a disk on bus usb has blocks of 512 bytes
+		`spec.domain.devices.disks[0].serial: Invalid value: "0123456789-0123456789-0123456789": a disk on bus usb has at most 20 characters of it
+spec.domain.devices.disks[0].blockSize.custom: goes with bus virtio, scsi or sata: a disk on bus usb has blocks of 512 bytes
 spec.domain.devices.disks[1].dedicatedIOThread: goes with bus virtio
 spec.domain.devices.disks: its disks, inputs and clientPassthrough are 13 USB devices; a VM with disks on bus usb has at most 12`},
 	{"a disk and a card first", networks(`{"name": "a", "bootOrder": 1}, {"name": "b", "bootOrder": 1}`,

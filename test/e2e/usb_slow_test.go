@@ -32,7 +32,7 @@ func TestUSBDisks(t *testing.T) {
 			"clientPassthrough": {}, "inputs": [{"name": "mouse"}],
 			"disks": [
 				{"name": "root", "disk": {"bus": "usb"}, "bootOrder": 1},
-				{"name": "stick", "disk": {"bus": "usb"}, "serial": "a-serial-of-a-long-name"},
+				{"name": "stick", "disk": {"bus": "usb"}, "serial": "a-serial-of-20-bytes"},
 				{"name": "fixed", "disk": {"bus": "usb", "readonly": true}}
 			]}},
 		"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "stick", "containerDisk": {"image": "s"}},
