@@ -190,7 +190,7 @@ func TestControllerDies(t *testing.T) {
 	if len(g.driver.all) != 0 {
 		t.Errorf("VolumeSnapshots of different moments: %v", g.driver.all)
 	}
-	g.is("one", api.InProgress, "In error state")
+	g.is("one", api.InProgress, inProgress)
 	g.node.said()
 	g.reconcile("one")
 	if said := g.node.said(); said != "freeze 10s" || len(g.driver.all) != 2 {
@@ -228,7 +228,7 @@ func TestFreezeFails(t *testing.T) {
 	g.snapshot("one")
 	g.node.fail = errors.New("no route to host")
 	g.reconcile("one")
-	s := g.is("one", api.InProgress, "In error state")
+	s := g.is("one", api.InProgress, inProgress)
 	if len(g.driver.all) > 0 || !strings.Contains(*s.Status.Error.Message, "no route to host") {
 		t.Errorf("%d VolumeSnapshots, error %+v", len(g.driver.all), s.Status.Error)
 	}
@@ -253,7 +253,10 @@ func TestDenied(t *testing.T) {
 			t.Fatalf("error %v, want that of the driver", err)
 		}
 	}
-	s := g.is("one", api.InProgress, "In error state")
+	s := g.is("one", api.InProgress, inProgress)
+	if c := find(s, api.ConditionProgressing); c.Status != corev1.ConditionTrue || !strings.Contains(c.Message, "denied the request") {
+		t.Errorf("condition %+v", c)
+	}
 	if !strings.Contains(*s.Status.Error.Message, "denied the request") || fmt.Sprint(indicationsOf(s)) != "[GuestAgent Online]" {
 		t.Errorf("status %+v", s.Status)
 	}
@@ -262,6 +265,29 @@ func TestDenied(t *testing.T) {
 	g.driver.take(true)
 	g.reconcile("one")
 	g.is("one", api.Succeeded, "")
+}
+
+// TestDriverFails: a snapshot says that a driver could not take one of its VolumeSnapshots, until the driver could.
+func TestDriverFails(t *testing.T) {
+	g := newRig(t)
+	g.vm()
+	g.snapshot("one")
+	g.reconcile("one")
+	for name, s := range g.driver.all {
+		s.Error = "the pool is full"
+		g.driver.all[name] = s
+	}
+	g.reconcile("one")
+	if s := g.is("one", api.InProgress, "In error state"); !strings.Contains(*s.Status.Error.Message, "the pool is full") {
+		t.Errorf("status %+v", s.Status)
+	}
+	for name, s := range g.driver.all {
+		s.Error = ""
+		g.driver.all[name] = s
+	}
+	g.driver.take(true)
+	g.reconcile("one")
+	g.is("one", api.Succeeded, "Operation complete")
 }
 
 // TestDeadline: a snapshot that takes too long fails. The guest is thawed, the VM unlocked, and no

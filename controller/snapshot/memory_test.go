@@ -110,7 +110,7 @@ func TestMemoryFails(t *testing.T) {
 	g.mounted()
 	g.node.fail = errors.New("the node is away")
 	g.reconcile("one")
-	if s := g.is("one", api.InProgress, "In error state"); !strings.Contains(*s.Status.Error.Message, "the node is away") {
+	if s := g.is("one", api.InProgress, inProgress); !strings.Contains(*s.Status.Error.Message, "the node is away") {
 		t.Errorf("status %+v", s.Status)
 	}
 	g.node.fail = nil
@@ -118,7 +118,7 @@ func TestMemoryFails(t *testing.T) {
 	g.driver.take(true)
 	g.node.saved = order.SaveFailed // such as by its lease
 	g.reconcile("one")
-	if s := g.is("one", api.InProgress, "In error state"); !strings.Contains(*s.Status.Error.Message, "no space left") || len(g.driver.all) > 0 {
+	if s := g.is("one", api.InProgress, inProgress); !strings.Contains(*s.Status.Error.Message, "no space left") || len(g.driver.all) > 0 {
 		t.Errorf("status %+v, %d VolumeSnapshots", s.Status, len(g.driver.all))
 	}
 	g.reconcile("one")

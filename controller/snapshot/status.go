@@ -68,7 +68,7 @@ func (r *reporter) report(ctx context.Context, w *work, why string) error {
 		if w.locked {
 			progressing = corev1.ConditionTrue
 		}
-		r.condition(s, api.ConditionProgressing, progressing, why, "")
+		r.condition(s, api.ConditionProgressing, progressing, why, w.problem())
 		w.indicateSource()
 	}
 	return r.write(ctx, w)
@@ -121,7 +121,7 @@ func (r *reporter) write(ctx context.Context, w *work) error {
 	} else {
 		r.condition(w.s, api.ConditionReady, corev1.ConditionFalse, "Not ready", "")
 	}
-	if w.s.Status.Error != nil && w.s.Status.Phase == api.InProgress {
+	if w.s.Status.Phase == api.InProgress && w.driverFailed() {
 		r.condition(w.s, api.ConditionProgressing, corev1.ConditionFalse, "In error state", "")
 	}
 	if equality.Semantic.DeepEqual(w.was.Status, w.s.Status) {
@@ -132,6 +132,21 @@ func (r *reporter) write(ctx context.Context, w *work) error {
 	}
 	w.was = w.s.DeepCopy()
 	return nil
+}
+
+// problem is why the last attempt of a snapshot in progress failed, or empty.
+func (w *work) problem() string {
+	if e := w.s.Status.Error; e != nil && e.Message != nil {
+		return *e.Message
+	}
+	return ""
+}
+
+// driverFailed reports whether a storage driver, which tries again or not, could not take a VolumeSnapshot. All else
+// that can fail is tried again.
+func (w *work) driverFailed() bool {
+	return w.content != nil && w.content.Status != nil && w.s.Status.Error != nil &&
+		slices.ContainsFunc(w.content.Status.VolumeSnapshotStatus, func(s api.VolumeSnapshotStatus) bool { return s.Error != nil })
 }
 
 // indicateSource adds what the source's state means for the snapshot.
