@@ -128,8 +128,14 @@ func warmSandboxes(t *testing.T) {
 	apply(t, "sandboxes.yaml")
 	assert.NilError(t, suite.WaitFor(t.Context(), "sandboxwarmpool/sandboxes", "jsonpath={.status.readyReplicas}=2"))
 	assert.NilError(t, suite.WaitFor(t.Context(), "sandboxclaim/"+claim, "condition=Ready"))
-	all := strings.Fields(kubectl(t, "get", "pods", pods, "-o", "jsonpath={.items[*].metadata.name}"))
-	assert.Equal(t, len(all), 3, "%q", all)
+	var all []string
+	wait.Success(t, "the pool of two and the claim's pod", func(ctx context.Context) error { // the pool may make one too many
+		out, err := suite.Kubectl(ctx, "get", "pods", pods, "-o", "jsonpath={.items[*].metadata.name}")
+		if all = strings.Fields(out); err == nil && len(all) != 3 {
+			err = fmt.Errorf("pods %q", all)
+		}
+		return err
+	})
 	seen := map[string]bool{saved.machine: true}
 	for _, pod := range all {
 		renewed(t, pod)
