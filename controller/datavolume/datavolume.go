@@ -43,6 +43,9 @@ type State struct {
 // in phase PendingPopulation before Kubernetes binds it, so that no pod runs before.
 func (s State) Filled() bool { return s.Phase == "Succeeded" || s.Phase == "PendingPopulation" }
 
+// Unbound reports whether CDI waits until a pod has Kubernetes bind the PVC. It fills the PVC then.
+func (s State) Unbound() bool { return s.Phase == "WaitForFirstConsumer" }
+
 // Failed reports whether CDI gave up.
 func (s State) Failed() bool { return s.Phase == "Failed" }
 

@@ -66,7 +66,7 @@ func MovedAttachment(
 		}
 		return attachment(vmi, target, h, from, nil)
 	}
-	h := held{volume: volume, claim: pvc.Name, block: pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock}
+	h := held{volume: volume, claim: pvc.Name, block: isBlock(pvc)}
 	if source != nil {
 		h.readOnly = Held(source).readOnly
 	} else {
@@ -149,11 +149,11 @@ func (h held) mount(c *corev1.Container) {
 	switch {
 	case h.card != "":
 	case h.block:
-		c.VolumeDevices = []corev1.VolumeDevice{{Name: h.volume, DevicePath: path.Join(deviceRoot, h.volume)}}
+		c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: h.volume, DevicePath: path.Join(deviceRoot, h.volume)})
 	default:
-		c.VolumeMounts = []corev1.VolumeMount{{
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{
 			Name: h.volume, MountPath: path.Join(mountRoot, h.volume), ReadOnly: h.readOnly || h.image != nil,
-		}}
+		})
 	}
 }
 
@@ -171,16 +171,13 @@ func (h held) volumes() []corev1.Volume {
 }
 
 func attachment(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, h held, from Holder, former []types.UID) (*corev1.Pod, error) {
-	if from.Image == "" {
-		return nil, fmt.Errorf("%s: the controller does not know its own image; "+
-			"have the cluster's administrator set -attachment-image of nodevirt-controller", h.what())
+	spec, err := from.spec(h.what())
+	if err != nil {
+		return nil, err
 	}
-	no, grace := false, int64(attachmentGrace)
-	c := corev1.Container{
-		Name: AttachmentLabelValue, Image: from.Image, Args: from.Args, ImagePullPolicy: corev1.PullIfNotPresent,
-		Resources: attachmentResources(), SecurityContext: RestrictedContainer(),
-	}
-	h.mount(&c)
+	h.mount(&spec.Containers[0])
+	spec.Volumes, spec.ImagePullSecrets, spec.PriorityClassName = h.volumes(), h.secrets, vmi.Spec.PriorityClassName
+	onNode(&spec, own.Spec.NodeName)
 	yes := true
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -193,21 +190,32 @@ func attachment(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, h held, f
 			// Without blockOwnerDeletion, which would need a right on the finalizers of pods.
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: own.Name, UID: own.UID, Controller: &yes}},
 		},
-		Spec: corev1.PodSpec{
-			Containers: []corev1.Container{c},
-			Volumes:    h.volumes(),
-
-			ImagePullSecrets: h.secrets,
-			// The scheduler binds the PVC to a volume that the node reaches.
-			Affinity:                      OnNode(own.Spec.NodeName),
-			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			PriorityClassName:             vmi.Spec.PriorityClassName,
-			TerminationGracePeriodSeconds: &grace,
-			AutomountServiceAccountToken:  &no,
-			EnableServiceLinks:            &no,
-			SecurityContext:               Restricted(),
-		},
+		Spec: spec,
 	}, nil
+}
+
+// spec returns that of a pod that waits until it ends, with one container. An error names what the pod is for.
+func (h Holder) spec(what string) (corev1.PodSpec, error) {
+	if h.Image == "" {
+		return corev1.PodSpec{}, fmt.Errorf("%s: the controller does not know its own image; "+
+			"have the cluster's administrator set -attachment-image of nodevirt-controller", what)
+	}
+	no, grace := false, int64(attachmentGrace)
+	return corev1.PodSpec{
+		Containers: []corev1.Container{{
+			Name: AttachmentLabelValue, Image: h.Image, Args: h.Args, ImagePullPolicy: corev1.PullIfNotPresent,
+			Resources: attachmentResources(), SecurityContext: RestrictedContainer(),
+		}},
+		TerminationGracePeriodSeconds: &grace,
+		AutomountServiceAccountToken:  &no,
+		EnableServiceLinks:            &no,
+		SecurityContext:               Restricted(),
+	}, nil
+}
+
+// onNode has the scheduler put a pod on a node, and bind its PVCs to volumes that the node reaches.
+func onNode(spec *corev1.PodSpec, name string) {
+	spec.Affinity, spec.Tolerations = OnNode(name), []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 }
 
 // AttachmentName returns the name of an attachment pod; see [Attachment].

@@ -85,8 +85,7 @@ func (c PVCObjects) volumes(s *kubevirt.VirtualMachineInstanceSpec, network Netw
 		if object == nil {
 			return nil, fmt.Errorf("volume %s: PVC %s does not exist", use.Volume, use.Name)
 		}
-		mode := object.Spec.VolumeMode
-		v := pvcVolume{PVC: use, object: object, block: mode != nil && *mode == corev1.PersistentVolumeBlock}
+		v := pvcVolume{PVC: use, object: object, block: isBlock(object)}
 		if disk, ok := network[use.Volume]; ok {
 			v.network, v.ReadOnly = &disk, v.ReadOnly || disk.ReadOnly
 			if Unfilled(object) != "" {
@@ -143,4 +142,9 @@ func (c pvcVolume) size() int64 {
 		return requested.Value()
 	}
 	return capacity.Value()
+}
+
+// isBlock reports whether containers get a PVC as a device.
+func isBlock(pvc *corev1.PersistentVolumeClaim) bool {
+	return pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }

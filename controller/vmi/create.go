@@ -33,9 +33,7 @@ type maker struct {
 		diskFinder
 		targetUser(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, disks pod.NetworkDisks) (*trouble, error)
 	}
-	cluster interface {
-		read(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Surroundings, error)
-	}
+	cluster reader
 	reports statuses
 	tracing *tracing.Tracing // nil for none
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,12 +21,10 @@ type DataVolumes interface {
 // pollDataVolume is the time between two looks at a DataVolume.
 const pollDataVolume = 5 * time.Second
 
-// unfilled returns why CDI has not filled a PVC; nil if it has, or does not own the
+// unfilled returns why CDI has not filled a PVC of an instance's; nil if it has, or does not own the
 // PVC. A volume may name a DataVolume where only a PVC of that name is: CDI may be gone.
-func (c *pvcAccess) unfilled(
-	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pvc *corev1.PersistentVolumeClaim,
-) (*trouble, error) {
-	name := use.Name
+func (c *pvcAccess) unfilled(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pvcs pod.PVCObjects) (*trouble, error) {
+	name, pvc := use.Name, pvcs[use.Name]
 	switch {
 	case pvc == nil && !use.DataVolume:
 		return nil, nil
@@ -43,6 +40,8 @@ func (c *pvcAccess) unfilled(
 	switch {
 	case err != nil:
 		return nil, err
+	case dv.Unbound() && pvc != nil:
+		return c.bound(ctx, vmi, at, pvcs)
 	case !dv.Found && pvc != nil:
 		return nil, nil // being collected: its owner is gone
 	case !dv.Found:
@@ -56,9 +55,25 @@ func (c *pvcAccess) unfilled(
 			message: fmt.Sprintf("CDI cannot fill DataVolume %s, and tries again: %s", at, dv.Error)}, nil
 	case !dv.Filled() || pvc == nil:
 		return &trouble{reason: ReasonDataVolumeNotReady, poll: true,
-			message: fmt.Sprintf("DataVolume %s is in phase %s, progress %s.", at, orUnknown(dv.Phase), orUnknown(dv.Progress))}, nil
+				message: fmt.Sprintf("DataVolume %s is in phase %s, progress %s.", at, orUnknown(dv.Phase), orUnknown(dv.Progress))},
+			c.consumers.remove(ctx, vmi, use.Name, pvcs)
 	}
-	return nil, nil
+	return nil, c.consumers.remove(ctx, vmi, use.Name, pvcs)
+}
+
+// bound has Kubernetes bind the PVCs of an instance, one of which CDI fills then, and returns the trouble until it has.
+func (c *pvcAccess) bound(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, dataVolume string, pvcs pod.PVCObjects) (*trouble, error) {
+	t := &trouble{
+		reason: ReasonDataVolumeNotReady, poll: true,
+		message: fmt.Sprintf("DataVolume %s is in phase WaitForFirstConsumer: its PVC is not bound to a volume.", dataVolume),
+	}
+	why, err := c.consumers.ensure(ctx, vmi, pvcs)
+	if err != nil {
+		t.message += " " + err.Error()
+		return t, nil
+	}
+	t.message += why
+	return t, nil
 }
 
 func orUnknown(word string) string {

@@ -1,10 +1,14 @@
 package vmi
 
 import (
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -55,6 +59,80 @@ func TestDataVolume(t *testing.T) {
 	g.cdi.Phase = "Succeeded"
 	g.reconcile()
 	g.onePod()
+}
+
+// TestDataVolumeUnbound: a pod has Kubernetes bind the PVC that CDI fills then, on a node for the VM, and goes before the
+// VM's pod comes.
+func TestDataVolumeUnbound(t *testing.T) {
+	g := newRig(t)
+	g.Add(t, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "vm"}, Handler: "vm", Scheduling: &nodev1.Scheduling{
+		NodeSelector: map[string]string{"nodevirt.io/node": "true"},
+		Tolerations:  []corev1.Toleration{{Key: "vms"}},
+	}})
+	pvc := g.addPVC(corev1.ReadWriteOnce)
+	fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) {
+		pvc.OwnerReferences = []metav1.OwnerReference{{Kind: "DataVolume", Name: "data", UID: "1", Controller: new(true)}}
+	})
+	g.cdi.State = datavolume.State{Served: true, Found: true, Phase: "WaitForFirstConsumer"}
+	g.add(ofDataVolume, func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Spec.NodeSelector = map[string]string{"disk": "fast"}
+		vmi.Spec.Domain.Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}
+	})
+	g.waits("web", "DataVolumeNotReady", "its PVC is not bound to a volume.")
+	p := g.onePod()
+	if pod.Held(p).PVC != pvc.Name || p.Spec.RuntimeClassName != nil || !strings.HasPrefix(p.Name, "hp-volume-web-") {
+		t.Errorf("pod %s has PVC %s, class %v", p.Name, pod.Held(p).PVC, p.Spec.RuntimeClassName)
+	}
+	if got := fmt.Sprintf("%v %v %v", p.Spec.NodeSelector, p.Spec.Tolerations[0].Key, p.Spec.Containers[0].Resources.Requests.Memory()); got != "map[disk:fast nodevirt.io/node:true] vms 2Gi" {
+		t.Errorf("needs %s", got)
+	}
+	fakecluster.Change(t, g.Cluster, p, func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes are available"}}
+	})
+	g.waits("web", "DataVolumeNotReady", "Pod "+p.Name+": 0/1 nodes are available")
+	g.onePod()
+
+	g.cdi.Phase = "ImportScheduled"
+	g.reconcile()
+	g.onePod() // another PVC of it may not be bound
+	fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) { pvc.Spec.VolumeName = "pv" })
+	g.reconcile()
+	if n := len(g.pods()); n != 0 {
+		t.Errorf("%d pods once the PVC is bound", n)
+	}
+	g.cdi.Phase = "Succeeded"
+	g.reconcile()
+	if p := g.onePod(); p.Spec.RuntimeClassName == nil {
+		t.Errorf("pod %s is none of a VM", p.Name)
+	}
+}
+
+// TestDataVolumeUnboundElsewhere: a PVC for a VM that runs is bound on its node.
+func TestDataVolumeUnboundElsewhere(t *testing.T) {
+	g := newRig(t)
+	g.started()
+	pvc := g.addPVC(corev1.ReadWriteOnce)
+	fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) {
+		pvc.OwnerReferences = []metav1.OwnerReference{{Kind: "DataVolume", Name: "data", UID: "1", Controller: new(true)}}
+	})
+	g.cdi.State = datavolume.State{Served: true, Found: true, Phase: "WaitForFirstConsumer"}
+	vmi := g.vmi()
+	vmi.Spec.Volumes = append(vmi.Spec.Volumes, kubevirt.Volume{Name: "more", VolumeSource: kubevirt.VolumeSource{
+		DataVolume: &kubevirt.DataVolumeSource{Name: "data", Hotpluggable: true},
+	}})
+	_, _, why, err := g.r.Guests.Reserve(t.Context(), vmi, "more")
+	if err != nil || why == nil || why.Reason != ReasonDataVolumeNotReady {
+		t.Fatalf("%+v, %v", why, err)
+	}
+	for _, p := range g.pods() {
+		if pod.IsConsumer(&p, vmi) {
+			if !reflect.DeepEqual(p.Spec.Affinity, pod.OnNode("node1")) || p.Spec.NodeSelector != nil {
+				t.Errorf("affinity %+v, node selector %v", p.Spec.Affinity, p.Spec.NodeSelector)
+			}
+			return
+		}
+	}
+	t.Error("no pod has the PVC bound")
 }
 
 // TestDataVolumeWithoutCDI: a PVC of that name is used.

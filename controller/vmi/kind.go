@@ -79,7 +79,7 @@ func New(in kind.Cluster) (*Reconciler, error) {
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: in.Events(eventSource),
 		DataVolumes:  dataVolumes,
 		NetworkDisks: in.NetworkDisks,
-		Config:       in.Config,
-		Pods:         pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage}, Tracing: in.Tracing, Now: in.Now,
+		Config:       in.Config, Holder: in.Holder,
+		Pods: pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage}, Tracing: in.Tracing, Now: in.Now,
 	}), nil
 }

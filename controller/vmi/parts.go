@@ -29,6 +29,8 @@ type Options struct {
 	NetworkDisks bool
 	// Config is the cluster's configuration.
 	Config config.Source
+	// Holder is the image of pods that have PVCs bound.
+	Holder pod.Holder
 	// Pods are the options of the pods that are made.
 	Pods pod.Options
 	// Tracing traces the creation of pods; nil for none.
@@ -42,9 +44,10 @@ func NewReconciler(o Options) *Reconciler {
 	looks := &views{client: o.Client, live: o.Live, events: newEventLooks(o.Live)}
 	ends := &endings{client: o.Client}
 	reports := &reporter{client: o.Client, events: o.Events, now: o.Now}
-	pvcs := &pvcAccess{client: o.Client, dataVolumes: o.DataVolumes, views: looks}
-	disks := &networkDisks{client: o.Client, live: o.Live, enabled: o.NetworkDisks, pvcs: pvcs}
 	cluster := &surroundings{client: o.Client, live: o.Live, config: o.Config, runtimeClass: o.Pods.RuntimeClass, now: o.Now}
+	consumers := &consumers{client: o.Client, live: o.Live, runtimeClass: o.Pods.RuntimeClass, holder: o.Holder, cluster: cluster}
+	pvcs := &pvcAccess{client: o.Client, dataVolumes: o.DataVolumes, views: looks, consumers: consumers}
+	disks := &networkDisks{client: o.Client, live: o.Live, enabled: o.NetworkDisks, pvcs: pvcs}
 	strays := &strays{client: o.Client, live: o.Live, now: o.Now, views: looks, ends: ends}
 	turns := new(turns)
 	maker := &maker{
@@ -83,6 +86,17 @@ type finder interface {
 	pvcObjects(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.PVCObjects, error)
 	unusable(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) (*trouble, error)
 	inUse(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pvc *corev1.PersistentVolumeClaim) (*trouble, error)
+}
+
+// reader returns what a pod depends on in its cluster; [surroundings].
+type reader interface {
+	read(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Surroundings, error)
+}
+
+// binder has Kubernetes bind PVCs; [consumers].
+type binder interface {
+	ensure(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) (string, error)
+	remove(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, claim string, pvcs pod.PVCObjects) error
 }
 
 // diskFinder returns an instance's network disks; [networkDisks].

@@ -32,6 +32,7 @@ type pvcAccess struct {
 	client      client.Client
 	dataVolumes DataVolumes
 	views       viewer
+	consumers   binder
 }
 
 // pvcObjects returns the PVCs of an instance that exist.
@@ -56,7 +57,7 @@ func (c *pvcAccess) unusable(
 ) (*trouble, error) {
 	for _, use := range pod.PVCs(&vmi.Spec) {
 		pvc := pvcs[use.Name]
-		if t, err := c.unfilled(ctx, vmi, use, pvc); err != nil || t != nil {
+		if t, err := c.unfilled(ctx, vmi, use, pvcs); err != nil || t != nil {
 			return t, err
 		}
 		switch {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,7 +50,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	g := &rig{t: t, now: time.Now().Truncate(time.Second), cdi: new(fakeDataVolumes)}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
-		Types:  []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme},
+		Types:  []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, nodev1.AddToScheme, kubevirt.AddToScheme},
 		Status: []client.Object{new(kubevirt.VirtualMachineInstance)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
 			for name, key := range Indexes() {
@@ -66,7 +67,7 @@ func newRig(t *testing.T) *rig {
 	})
 	g.options = Options{
 		Client: g.Cached(), Live: g.Client, Events: g.Recorder,
-		DataVolumes: g.cdi, Pods: pod.Options{RuntimeClass: "vm"}, Now: func() time.Time { return g.now },
+		DataVolumes: g.cdi, Holder: pod.Holder{Image: "example.com/holder:1"}, Pods: pod.Options{RuntimeClass: "vm"}, Now: func() time.Time { return g.now },
 	}
 	g.wire(func(*Options) {})
 	return g

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -60,6 +61,30 @@ func TestAVMIsTheFirstConsumer(t *testing.T) {
 	made(t, vm(name, "local-wait", "Filesystem", object{"registry": object{"url": "docker://" + suite.image}}))
 	answers(t, name)
 	filled(t, name+"-disk")
+}
+
+// TestAVMGetsItsPVCBound: CDI fills PVCs of other than CSI drivers only when they are bound. A pod has the VM's bound
+// first where volumes wait for a pod, and is gone when the VM runs.
+func TestAVMGetsItsPVCBound(t *testing.T) {
+	t.Parallel()
+	const name, class = "bound", "static-wait"
+	made(t, object{
+		"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": object{"name": class},
+		"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
+	})
+	made(t, object{
+		"apiVersion": "v1", "kind": "PersistentVolume", "metadata": object{"name": class},
+		"spec": object{
+			"storageClassName": class, "accessModes": []string{"ReadWriteOnce"}, "capacity": object{"storage": "1Gi"},
+			"hostPath": object{"path": filepath.Join(filepath.Dir(suite.Kubeconfig()), class), "type": "DirectoryOrCreate"},
+		},
+	})
+	made(t, vm(name, class, "Filesystem", object{"registry": object{"url": "docker://" + suite.image}}))
+	answers(t, name)
+	filled(t, name+"-disk")
+	if pods := kubectl(t, "get", "pods", "--selector=kubevirt.io=hotplug-disk", "-o", "name"); pods != "" {
+		t.Errorf("the VM runs, and has the pods %s", pods)
+	}
 }
 
 // TestAVMReportsAFailedImport: the VM says why CDI cannot import its disk.

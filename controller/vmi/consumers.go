@@ -1,0 +1,93 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/index"
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// consumers has Kubernetes bind PVCs of classes that wait for a pod, by pods that do nothing with them.
+type consumers struct {
+	client       client.Client
+	live         client.Reader
+	runtimeClass string
+	holder       pod.Holder
+	cluster      reader
+}
+
+// ensure has all PVCs of an instance bound once they exist: apart from each other they could be bound where no one
+// node reaches them. It returns the scheduler's reason why they are not, with a space before it, if there is one.
+func (c *consumers) ensure(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) (string, error) {
+	var all []*corev1.PersistentVolumeClaim
+	for _, use := range pod.PVCs(&vmi.Spec) {
+		pvc := pvcs[use.Name]
+		if pvc == nil {
+			return "", nil
+		}
+		all = append(all, pvc)
+	}
+	around, err := c.cluster.read(ctx, vmi)
+	if err != nil {
+		return "", err
+	}
+	class := new(nodev1.RuntimeClass)
+	if err := c.live.Get(ctx, client.ObjectKey{Name: c.runtimeClass}, class); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("read RuntimeClass %s: %w", c.runtimeClass, err)
+	}
+	wanted, err := pod.Consumer(vmi, all, class.Scheduling, around, c.holder)
+	if err != nil {
+		return "", err
+	}
+	p := new(corev1.Pod)
+	switch err := c.client.Get(ctx, client.ObjectKeyFromObject(wanted), p); {
+	case apierrors.IsNotFound(err):
+		if err := c.client.Create(ctx, wanted); err != nil {
+			return "", fmt.Errorf("create pod %s, which has PVCs bound: %w", wanted.Name, err)
+		}
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("read pod %s, which has PVCs bound: %w", wanted.Name, err)
+	}
+	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded { // another takes its place
+		return "", c.delete(ctx, p)
+	}
+	if why := pod.Unscheduled(p); why != nil {
+		return " Pod " + p.Name + ": " + why.Message, nil
+	}
+	return "", nil
+}
+
+// remove deletes the pods that have had a PVC of an instance bound, once all their PVCs are.
+func (c *consumers) remove(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, claim string, pvcs pod.PVCObjects) error {
+	var pods corev1.PodList
+	if err := c.client.List(ctx, &pods, client.InNamespace(vmi.Namespace), client.MatchingFields{index.PVC: claim}); err != nil {
+		return fmt.Errorf("list pods with PVC %s/%s: %w", vmi.Namespace, claim, err)
+	}
+	unbound := func(name string) bool { return pvcs[name] != nil && pvcs[name].Spec.VolumeName == "" }
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if !pod.IsConsumer(p, vmi) || p.DeletionTimestamp != nil || slices.ContainsFunc(pvcsOf(p), unbound) {
+			continue
+		}
+		if err := c.delete(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *consumers) delete(ctx context.Context, p *corev1.Pod) error {
+	if err := c.client.Delete(ctx, p); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete pod %s, which had PVCs bound: %w", p.Name, err)
+	}
+	return nil
+}
