@@ -4,6 +4,7 @@ package kubevirt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,6 +38,9 @@ const (
 // usual are the labels of the specs that run if no other are asked for.
 const usual = "conformance && !sig-storage && !sig-compute-migrations && !RequiresOutsideConnectivity"
 
+// usualProcs is how many specs run at once if nothing else is said.
+const usualProcs = "2"
+
 // storageClasses name the cluster's StorageClass for what specs need.
 const storageClasses = `{
 	"storageRWOFileSystem": "local", "storageRWXFileSystem": "local", "storageRWOBlock": "local", "storageRWXBlock": "local",
@@ -55,13 +59,15 @@ func TestMain(m *testing.M) {
 		},
 		ShimConfig: func(all map[string]any) { all["vm"] = map[string]any{"hook_sidecars": true, "pod_network_mac": true} },
 	}
-	os.Exit(cluster.Main(m, options, func(ctx context.Context, c *cluster.Cluster) error {
+	code := cluster.Main(m, options, func(ctx context.Context, c *cluster.Cluster) error {
 		shared = c
 		if err := prepare(ctx, c); err != nil || !withStorage() {
 			return err
 		}
-		return startCDI(ctx, c)
-	}))
+		return errors.Join(mountHostImages(ctx, c), startCDI(ctx, c))
+	})
+	_ = os.Remove(hostImages) // the nodes' mounts have ended with them; the fast specs have none
+	os.Exit(code)
 }
 
 // TestSuite runs the suite, or a part of it, and compares each spec's end with the file's.
@@ -86,7 +92,7 @@ func run(t *testing.T, report string) {
 	config := filepath.Join(dir, "config.json")
 	assert.NilError(t, os.WriteFile(config, []byte(storageClasses), 0o644))
 	ginkgo := []string{
-		"--procs=" + specs.Setting(procsVariable, "2"), "--no-color", "-v", "--timeout=" + specs.Setting(timeVariable, "3h"),
+		"--procs=" + specs.Setting(procsVariable, usualProcs), "--no-color", "-v", "--timeout=" + specs.Setting(timeVariable, "3h"),
 		"--output-dir=" + dir, "--json-report=" + filepath.Base(report),
 		"--label-filter=" + specs.Setting(labelsVariable, usual), "--focus=" + focus(t),
 	}
