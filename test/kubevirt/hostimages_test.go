@@ -20,8 +20,8 @@ import (
 // hostImages is a folder of each node, of which specs make volumes: KubeVirt's clusters have disks there.
 const hostImages = "/tmp/hostImages"
 
-// mountHostImages gives each node the folder: a disk of Alpine for each of the suite's processes, once more one that
-// root alone may read, and a file system of its own. The nodes alone see what is in it.
+// mountHostImages gives each node the folder: for each of the suite's processes a disk of Alpine, and one that root
+// alone may read, and a separate file system. The nodes alone see what is in it.
 func mountHostImages(ctx context.Context, c *cluster.Cluster) error {
 	folder := filepath.Dir(c.Kubeconfig())
 	disk, err := guest.TinyWithLogin(ctx, c.Control().GuestOptions(), guest.Alpine, false)
