@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
@@ -36,6 +37,20 @@ func TestTrimMovedPod(t *testing.T) {
 		if _, has := p.Annotations[vmspec.AnnotationVMI]; has != (moved != "") || p.Annotations[order.Annotation] != moved {
 			t.Errorf("the order of a migration is %q: the cache has the annotations %v", moved, p.Annotations)
 		}
+	}
+}
+
+// TestTrimConsumer: the cache keeps whose PVCs a pod has bound.
+func TestTrimConsumer(t *testing.T) {
+	instance := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "1"}}
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}}
+	p, err := pod.Consumer(instance, []*corev1.PersistentVolumeClaim{pvc}, nil, pod.Surroundings{}, pod.Holder{Image: "holder"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trimPod(p)
+	if !pod.IsConsumer(p, instance) || pod.Held(p).PVC != "data" {
+		t.Errorf("the cache has %+v", p)
 	}
 }
 

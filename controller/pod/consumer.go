@@ -69,8 +69,8 @@ func asVM(spec *corev1.PodSpec, s *kubevirt.VirtualMachineInstanceSpec, scheduli
 	}
 }
 
-// IsConsumer reports whether a pod is of [Consumer], for an instance.
+// IsConsumer reports whether a pod is of [Consumer], for an instance. The cache keeps what this reads.
 func IsConsumer(p *corev1.Pod, vmi *kubevirt.VirtualMachineInstance) bool {
-	return p.Labels[kubevirt.AppLabel] == AttachmentLabelValue && metav1.GetControllerOf(p) == nil &&
+	return strings.HasPrefix(p.Name, attachmentPrefix) && metav1.GetControllerOf(p) == nil &&
 		len(p.OwnerReferences) == 1 && p.OwnerReferences[0].UID == vmi.UID
 }
