@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -68,6 +67,8 @@ func TestAVMIsTheFirstConsumer(t *testing.T) {
 func TestAVMGetsItsPVCBound(t *testing.T) {
 	t.Parallel()
 	const name, class = "bound", "static-wait"
+	folder := t.TempDir() // which the nodes see
+	assert.NilError(t, os.Chmod(folder, 0o777))
 	made(t, object{
 		"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": object{"name": class},
 		"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
@@ -76,7 +77,7 @@ func TestAVMGetsItsPVCBound(t *testing.T) {
 		"apiVersion": "v1", "kind": "PersistentVolume", "metadata": object{"name": class},
 		"spec": object{
 			"storageClassName": class, "accessModes": []string{"ReadWriteOnce"}, "capacity": object{"storage": "1Gi"},
-			"hostPath": object{"path": filepath.Join(filepath.Dir(suite.Kubeconfig()), class), "type": "DirectoryOrCreate"},
+			"hostPath": object{"path": folder, "type": "Directory"},
 		},
 	})
 	made(t, vm(name, class, "Filesystem", object{"registry": object{"url": "docker://" + suite.image}}))
