@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,7 +74,8 @@ func (d *driver) drive(ctx context.Context, w *work) (time.Duration, error) {
 	}
 	if !taken {
 		if err := d.createMissing(ctx, w, have); err != nil {
-			return 0, errors.Join(err, d.statuses.reportContent(ctx, w, have, err.Error()))
+			w.refused = err.Error()
+			return 0, err
 		}
 		if have, err = d.contents.have(ctx, w.content); err != nil {
 			return 0, err

@@ -28,6 +28,9 @@ type work struct {
 	content *vmContent
 	// locked says that the source is locked for this snapshot.
 	locked bool
+	// refused is why the VolumeSnapshots could not be created at this attempt. As with KubeVirt, the content has no
+	// status then.
+	refused string
 }
 
 // writes reports whether the source's guest may write and can be frozen: it runs, and has

@@ -112,6 +112,14 @@ func (r *reporter) copyContent(w *work) {
 	if st.ReadyToUse == nil {
 		st.ReadyToUse = &no
 	}
+	if w.refused == "" {
+		return
+	}
+	now := metav1.NewTime(r.now())
+	st.Error = &api.Error{Time: &now, Message: &w.refused}
+	if was := w.was.Status; was != nil && was.Error != nil && was.Error.Message != nil && *was.Error.Message == w.refused {
+		st.Error = was.Error.DeepCopy()
+	}
 }
 
 // write completes the snapshot's status and writes it, if it differs.

@@ -25,7 +25,7 @@ type consumers struct {
 }
 
 // ensure has all PVCs of an instance bound once they exist: apart from each other they could be bound where no one
-// node reaches them. It returns the scheduler's reason why they are not, with a space before it, if there is one.
+// node reaches them. It returns why they are not, with a space before it, if that is known.
 func (c *consumers) ensure(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) (string, error) {
 	var all []*corev1.PersistentVolumeClaim
 	for _, use := range pod.PVCs(&vmi.Spec) {
@@ -45,7 +45,7 @@ func (c *consumers) ensure(ctx context.Context, vmi *kubevirt.VirtualMachineInst
 	}
 	wanted, err := pod.Consumer(vmi, all, class.Scheduling, around, c.holder)
 	if err != nil {
-		return "", err
+		return " " + err.Error(), nil //nolint:nilerr // a retry would fail in the same way
 	}
 	p := new(corev1.Pod)
 	switch err := c.client.Get(ctx, client.ObjectKeyFromObject(wanted), p); {

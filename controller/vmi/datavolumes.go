@@ -63,17 +63,14 @@ func (c *pvcAccess) unfilled(ctx context.Context, vmi *kubevirt.VirtualMachineIn
 
 // bound has Kubernetes bind the PVCs of an instance, one of which CDI fills then, and returns the trouble until it has.
 func (c *pvcAccess) bound(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, dataVolume string, pvcs pod.PVCObjects) (*trouble, error) {
-	t := &trouble{
-		reason: ReasonDataVolumeNotReady, poll: true,
-		message: fmt.Sprintf("DataVolume %s is in phase WaitForFirstConsumer: its PVC is not bound to a volume.", dataVolume),
-	}
 	why, err := c.consumers.ensure(ctx, vmi, pvcs)
 	if err != nil {
-		t.message += " " + err.Error()
-		return t, nil
+		return nil, err
 	}
-	t.message += why
-	return t, nil
+	return &trouble{
+		reason: ReasonDataVolumeNotReady, poll: true,
+		message: fmt.Sprintf("DataVolume %s is in phase WaitForFirstConsumer: its PVC is not bound to a volume.%s", dataVolume, why),
+	}, nil
 }
 
 func orUnknown(word string) string {

@@ -44,7 +44,7 @@ func mountHostImages(ctx context.Context, c *cluster.Cluster) error {
 		{"mount", "-t", "tmpfs", "images", hostImages},
 		{"mkdir", separate},
 		{"mount", "-t", "tmpfs", "-o", "size=4g", "separate", separate},
-		{"mkdir", filepath.Join(separate, "test")},
+		{"mkdir", "-m", "0777", filepath.Join(separate, "test")}, // CDI writes there as no root
 	}
 	for process := 1; process <= procs; process++ {
 		for name, mode := range map[string]string{"alpine": "0666", "alpine-nopriv": "0640"} {
