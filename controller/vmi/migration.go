@@ -94,7 +94,7 @@ func (s *State) note(ended *corev1.ContainerStateTerminated) {
 		s.Migrated = true
 	case condition.ReasonMigrationRefused:
 		s.Refused = true
-	case condition.ReasonCompleted, condition.ReasonSuspended, condition.ReasonError, condition.ReasonOOMKilled:
+	case condition.ReasonCompleted, condition.ReasonSuspended, condition.ReasonError, condition.ReasonGuestPanicked, condition.ReasonOOMKilled:
 		s.Had = true
 	}
 }

@@ -75,6 +75,9 @@ func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 			all = append(all, item{corev1.EventTypeNormal, kubevirt.Stopped.String(), "Stop", v.shutDown()})
 		case kubevirt.Failed:
 			warn(v.failureEvent(), v.why())
+			if c := v.compute(); c != nil && c.Terminated != nil && c.Terminated.Reason == condition.ReasonGuestPanicked {
+				warn(condition.ReasonGuestPanicked, "The guest's kernel panicked.")
+			}
 		case kubevirt.Unknown:
 			warn(ReasonNodeUnresponsive, fmt.Sprintf("Node %s does not report. If the node is off for good, "+
 				"delete its Node object or taint it %s: the guest then starts elsewhere.",

@@ -117,6 +117,19 @@ func TestWhy(t *testing.T) {
 	}
 }
 
+// TestPanicked: KubeVirt's event says that a guest's kernel panicked.
+func TestPanicked(t *testing.T) {
+	v := seen(readyNode, corev1.PodFailed, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 134, Reason: "GuestPanicked"}})
+	before := &kubevirt.VirtualMachineInstanceStatus{Phase: kubevirt.Running}
+	var reasons []string
+	for _, n := range news(before, &kubevirt.VirtualMachineInstanceStatus{Phase: kubevirt.Failed}, v) {
+		reasons = append(reasons, n.reason)
+	}
+	if got := strings.Join(reasons, " "); got != "Stopped GuestPanicked" {
+		t.Errorf("events: %s", got)
+	}
+}
+
 // TestAccess: the state of access credentials becomes KubeVirt's conditions and events.
 func TestAccess(t *testing.T) {
 	vmi := new(kubevirt.VirtualMachineInstance)

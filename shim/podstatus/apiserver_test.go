@@ -152,24 +152,24 @@ func (r *rig) writesAVM() {
 	}
 
 	r.server.Stop()
-	r.writer.Set(p, Facts{Reason: "Error", Message: "the guest's kernel panicked"})
+	r.writer.Set(p, Facts{Reason: "GuestPanicked", Message: "the guest's kernel panicked"})
 	if err := r.server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if c := r.await(p, condition.VMReady, "Error"); c.Message != "the guest's kernel panicked" {
+	if c := r.await(p, condition.VMReady, "GuestPanicked"); c.Message != "the guest's kernel panicked" {
 		t.Errorf("%+v", c)
 	}
 
 	// A new shim leaves what is right as it is.
-	ended := r.await(p, condition.VMReady, "Error")
+	ended := r.await(p, condition.VMReady, "GuestPanicked")
 	again := New(r.kubeconfig, slog.New(slog.DiscardHandler))
-	again.SetAgain(p, Facts{Reason: "Error", Message: "the guest's kernel panicked"})
+	again.SetAgain(p, Facts{Reason: "GuestPanicked", Message: "the guest's kernel panicked"})
 	e := again.entries[p.UID]
 	again.write(t.Context(), e)
 	if e.failures > 0 || len(e.changes()) > 0 {
 		t.Errorf("%d failures, %v to write", e.failures, e.changes())
 	}
-	if c := r.await(p, condition.VMReady, "Error"); !c.LastTransitionTime.Equal(&ended.LastTransitionTime) {
+	if c := r.await(p, condition.VMReady, "GuestPanicked"); !c.LastTransitionTime.Equal(&ended.LastTransitionTime) {
 		t.Errorf("%v, was %v", c.LastTransitionTime, ended.LastTransitionTime)
 	}
 }

@@ -27,7 +27,7 @@ func TestEndsOfAGuest(t *testing.T) {
 	}{
 		{"poweroff", "", func(c *container) { c.page("/cgi-bin/poweroff") }, 0, "Completed", ""},
 		{"reboot", rebootPolicy, func(c *container) { c.page("/cgi-bin/reboot") }, 0, "Completed", ""},
-		{"panic", "", func(c *container) { c.page("/cgi-bin/panic") }, 134, "Error", "panic"},
+		{"panic", "", func(c *container) { c.page("/cgi-bin/panic") }, 134, "GuestPanicked", "panic"},
 		{"killed", "", (*container).kill, 137, "Error", "QEMU"},
 	} {
 		t.Run(end.name, func(t *testing.T) {

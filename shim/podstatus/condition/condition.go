@@ -47,6 +47,8 @@ const (
 	ReasonCompleted = "Completed"
 	// ReasonError: the guest was ended, or ended by an error.
 	ReasonError = "Error"
+	// ReasonGuestPanicked: the guest's kernel panicked, and said so. It is the name of KubeVirt's event.
+	ReasonGuestPanicked = "GuestPanicked"
 	// ReasonOOMKilled: the guest needed more memory than its limit.
 	ReasonOOMKilled = "OOMKilled"
 	// ReasonMigrated: the guest runs on another node.

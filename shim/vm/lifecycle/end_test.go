@@ -25,7 +25,7 @@ func TestGuestEnds(t *testing.T) {
 		"powered off":              {reason: domain.ReasonDestroyed, code: 137, word: "Error", message: "the VM was powered off"},
 		"QEMU died":                {reason: domain.ReasonCrashed, code: 137, word: "Error", message: unexpected},
 		"libvirtd lost it":         {reason: domain.ReasonDaemon, code: 137, word: "Error", message: unexpected},
-		"panic":                    {reason: domain.ReasonCrashed, panicked: true, code: 134, word: "Error", message: "the guest's kernel panicked"},
+		"panic":                    {reason: domain.ReasonCrashed, panicked: true, code: 134, word: "GuestPanicked", message: "the guest's kernel panicked"},
 		"out of memory":            {reason: domain.ReasonCrashed, oomKills: 1, code: 137, word: "OOMKilled", message: "QEMU needed more memory"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,7 @@ type ending struct {
 const (
 	reasonCompleted = condition.ReasonCompleted
 	reasonError     = condition.ReasonError
+	reasonPanicked  = condition.ReasonGuestPanicked
 	reasonOOMKilled = condition.ReasonOOMKilled
 	reasonMigrated  = condition.ReasonMigrated
 	reasonSuspended = condition.ReasonSuspended
@@ -44,7 +45,7 @@ func endingOf(reason domain.Reason, name string, oomKilled, unserved, panicked, 
 			"QEMU needed more memory than the container's limit and the pod's overhead allow"}
 	}
 	if panicked() {
-		return ending{codeAborted, reasonError, "the guest's kernel panicked"}
+		return ending{codeAborted, reasonPanicked, "the guest's kernel panicked"}
 	}
 	if unwatched() {
 		return ending{codeKilled, reasonError, "the guest's watchdog expired, and powered the VM off"}

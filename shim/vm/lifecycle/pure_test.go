@@ -108,7 +108,7 @@ func TestLogPath(t *testing.T) {
 // TestEnd: libvirt's reasons in containerd's words.
 func TestEnd(t *testing.T) {
 	unexpected := ending{137, "Error", "QEMU ended unexpectedly: see libvirt's log of domain d"}
-	panicked := ending{134, "Error", "the guest's kernel panicked"}
+	panicked := ending{134, "GuestPanicked", "the guest's kernel panicked"}
 	killed := ending{137, "OOMKilled", "QEMU needed more memory than the container's limit and the pod's overhead allow"}
 	unserved := ending{137, "Error", "virtiofsd ended unexpectedly, and the VM was stopped: its guest would wait for the file system forever"}
 	for _, c := range []struct {
