@@ -151,12 +151,12 @@ func (r *Reconciler) missing(ctx context.Context, w *work) (string, error) {
 func (r *Reconciler) unfit(ctx context.Context, w *work) (string, error) {
 	name, pvc := *w.backup.Spec.PvcName, new(corev1.PersistentVolumeClaim)
 	found, err := r.find(ctx, w.backup.Namespace, name, pvc)
-	switch mode := pvc.Spec.VolumeMode; {
+	switch {
 	case err != nil:
 		return "", err
 	case !found:
 		return fmt.Sprintf("PVC %s does not exist", name), nil
-	case mode != nil && *mode == corev1.PersistentVolumeBlock:
+	case pod.IsBlock(pvc):
 		return fmt.Sprintf("PVC %s must have volumeMode Filesystem", name), nil
 	case !slices.ContainsFunc(pvc.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool { return m != corev1.ReadOnlyMany }):
 		return fmt.Sprintf("PVC %s is read-only", name), nil

@@ -118,8 +118,7 @@ func (b *backup) serves() *server.Backup {
 // folder in which the node creates its socket.
 func (b *backup) place(p *corev1.Pod, c *corev1.Container) {
 	p.Annotations[order.Annotation] = string(b.guest.UID)
-	p.Spec.Affinity = pod.OnNode(b.guest.Spec.NodeName)
-	p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	pod.PlaceOn(&p.Spec, b.guest.Spec.NodeName)
 	size := resource.MustParse("1Mi")
 	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: order.SocketVolume, VolumeSource: corev1.VolumeSource{
 		EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &size},

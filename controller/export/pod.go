@@ -93,7 +93,7 @@ func config(w *work, s *source) server.Config {
 		c.External = x.base(w.e)
 	}
 	for i, one := range s.volumes {
-		v := server.Volume{Name: one.pvc.Name, Block: isBlock(one.pvc), Disk: one.has == disk}
+		v := server.Volume{Name: one.pvc.Name, Block: pod.IsBlock(one.pvc), Disk: one.has == disk}
 		v.Path = path.Join(foldersRoot, volumeName(i))
 		if v.Block {
 			v.Path = path.Join(devicesRoot, volumeName(i))

@@ -56,7 +56,7 @@ func contentOf(pvc *corev1.PersistentVolumeClaim, use pod.PVC) content {
 	switch {
 	case pod.IsSavedState(use.Volume):
 		return persistentState
-	case isBlock(pvc) || !use.Filesystem:
+	case pod.IsBlock(pvc) || !use.Filesystem:
 		return disk
 	}
 	return files
@@ -226,10 +226,6 @@ func bound(pvc *corev1.PersistentVolumeClaim) api.Condition {
 	return c
 }
 
-func isBlock(pvc *corev1.PersistentVolumeClaim) bool {
-	return pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock
-}
-
 // filled reports whether the content of a PVC is complete.
 func (f *sources) filled(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
 	if pod.Unfilled(pvc) != "" || pvc.Status.Phase == corev1.ClaimLost {
@@ -250,7 +246,7 @@ const contentType = "cdi.kubevirt.io/storage.contentType"
 func (f *sources) isDisk(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
 	kind, given := pvc.Annotations[contentType]
 	switch {
-	case isBlock(pvc) || pvc.Annotations[pod.AnnotationFilled] != "" || pvc.Annotations[pod.AnnotationOrigin] != "":
+	case pod.IsBlock(pvc) || pvc.Annotations[pod.AnnotationFilled] != "" || pvc.Annotations[pod.AnnotationOrigin] != "":
 		return true, nil
 	case given:
 		return kind == "" || kind == "kubevirt", nil

@@ -66,7 +66,7 @@ func MovedAttachment(
 		}
 		return attachment(vmi, target, h, from, nil)
 	}
-	h := held{volume: volume, claim: pvc.Name, block: isBlock(pvc)}
+	h := held{volume: volume, claim: pvc.Name, block: IsBlock(pvc)}
 	if source != nil {
 		h.readOnly = Held(source).readOnly
 	} else {
@@ -177,7 +177,7 @@ func attachment(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, h held, f
 	}
 	h.mount(&spec.Containers[0])
 	spec.Volumes, spec.ImagePullSecrets, spec.PriorityClassName = h.volumes(), h.secrets, vmi.Spec.PriorityClassName
-	onNode(&spec, own.Spec.NodeName)
+	PlaceOn(&spec, own.Spec.NodeName)
 	yes := true
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -213,8 +213,8 @@ func (h Holder) spec(what string) (corev1.PodSpec, error) {
 	}, nil
 }
 
-// onNode has the scheduler put a pod on a node, and bind its PVCs to volumes that the node reaches.
-func onNode(spec *corev1.PodSpec, name string) {
+// PlaceOn has the scheduler put a pod on a node, and bind its PVCs to volumes that the node reaches.
+func PlaceOn(spec *corev1.PodSpec, name string) {
 	spec.Affinity, spec.Tolerations = OnNode(name), []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 }
 

@@ -23,13 +23,13 @@ func Consumer(
 	}
 	of := []string{string(vmi.UID)}
 	for i, pvc := range pvcs {
-		h := held{volume: fmt.Sprintf("pvc-%d", i), claim: pvc.Name, block: isBlock(pvc)}
+		h := held{volume: fmt.Sprintf("pvc-%d", i), claim: pvc.Name, block: IsBlock(pvc)}
 		h.mount(&spec.Containers[0])
 		spec.Volumes = append(spec.Volumes, h.volumes()...)
 		of = append(of, string(pvc.UID))
 	}
 	if node := vmi.Status.NodeName; node != "" {
-		onNode(&spec, node)
+		PlaceOn(&spec, node)
 	} else {
 		asVM(&spec, vmi.Spec.DeepCopy(), scheduling, around)
 	}

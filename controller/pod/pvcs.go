@@ -85,7 +85,7 @@ func (c PVCObjects) volumes(s *kubevirt.VirtualMachineInstanceSpec, network Netw
 		if object == nil {
 			return nil, fmt.Errorf("volume %s: PVC %s does not exist", use.Volume, use.Name)
 		}
-		v := pvcVolume{PVC: use, object: object, block: isBlock(object)}
+		v := pvcVolume{PVC: use, object: object, block: IsBlock(object)}
 		if disk, ok := network[use.Volume]; ok {
 			v.network, v.ReadOnly = &disk, v.ReadOnly || disk.ReadOnly
 			if Unfilled(object) != "" {
@@ -144,7 +144,7 @@ func (c pvcVolume) size() int64 {
 	return capacity.Value()
 }
 
-// isBlock reports whether containers get a PVC as a device.
-func isBlock(pvc *corev1.PersistentVolumeClaim) bool {
+// IsBlock reports whether containers get a PVC as a device.
+func IsBlock(pvc *corev1.PersistentVolumeClaim) bool {
 	return pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }

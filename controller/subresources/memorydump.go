@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 // dumps requests dumps of guests' memory. Package vm carries the requests out.
@@ -106,12 +108,12 @@ func (d *dumps) check(ctx context.Context, vmi *kubevirt.VirtualMachineInstance,
 	}
 	pvc := new(corev1.PersistentVolumeClaim)
 	err := d.objects.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: claim}, pvc)
-	switch mode := pvc.Spec.VolumeMode; {
+	switch {
 	case apierrors.IsNotFound(err):
 		return apierrors.NewNotFound(resource, claim)
 	case err != nil:
 		return apierrors.NewInternalError(fmt.Errorf("unable to retrieve pvc [%s]: %w", claim, err))
-	case mode != nil && *mode == corev1.PersistentVolumeBlock:
+	case pod.IsBlock(pvc):
 		return conflict("pvc should be filesystem pvc")
 	case slices.Contains(pvc.Spec.AccessModes, corev1.ReadOnlyMany):
 		return conflict("pvc access mode can't be read only")

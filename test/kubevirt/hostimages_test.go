@@ -23,15 +23,11 @@ const hostImages = "/tmp/hostImages"
 // mountHostImages gives each node the folder: for each of the suite's processes a disk of Alpine, and one that root
 // alone may read, and a separate file system. The nodes alone see what is in it.
 func mountHostImages(ctx context.Context, c *cluster.Cluster) error {
-	folder := filepath.Dir(c.Kubeconfig())
 	disk, err := guest.TinyWithLogin(ctx, c.Control().GuestOptions(), guest.Alpine, false)
-	if err == nil {
-		disk, err = alsoCD(ctx, folder, disk, 4)
-	}
 	if err != nil {
 		return err
 	}
-	raw := filepath.Join(folder, "alpine.img")
+	raw := filepath.Join(filepath.Dir(c.Kubeconfig()), "alpine.img")
 	if out, err := exec.CommandContext(ctx, "qemu-img", "convert", "-O", "raw", disk, raw).CombinedOutput(); err != nil {
 		return fmt.Errorf("make a raw disk: %w: %s", err, out)
 	}
