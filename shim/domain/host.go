@@ -74,27 +74,39 @@ func (e Encryption) Offers(l vmspec.LaunchSecurity) error {
 // architectures whose guests the node can run, if libvirt can.
 func (h *Host) Capabilities(ctx context.Context, a Accelerator, emulator string, foreign []string) (Capabilities, error) {
 	kind, arch, machine := kinds()[a], archOf(runtime.GOARCH), vmspec.MachineOf(runtime.GOARCH)
-	texts, err := call(ctx, h.conn, "read the capabilities of", "libvirt", func(c *libvirt.Connect) (capabilityXML, error) {
+	return call(ctx, h.conn, "read the capabilities of", "libvirt", func(c *libvirt.Connect) (Capabilities, error) {
 		var texts capabilityXML
 		var err error
 		if texts.host, err = c.GetCapabilities(); err != nil {
-			return texts, err
+			return Capabilities{}, err
 		}
 		if texts.domain, err = c.GetDomainCapabilities(emulator, arch, machine, kind, 0); err != nil {
-			return texts, err
+			return Capabilities{}, err
 		}
 		definition, err := hostModelCPU(texts.domain)
-		if err != nil || definition == "" {
-			return texts, err
+		if err != nil {
+			return Capabilities{}, err
 		}
-		texts.cpu, err = c.BaselineHypervisorCPU(emulator, arch, machine, kind, []string{definition},
-			libvirt.CONNECT_BASELINE_CPU_EXPAND_FEATURES)
-		return texts, err
+		if definition != "" {
+			texts.cpu, err = c.BaselineHypervisorCPU(emulator, arch, machine, kind, []string{definition},
+				libvirt.CONNECT_BASELINE_CPU_EXPAND_FEATURES)
+			if err != nil {
+				return Capabilities{}, err
+			}
+		}
+		caps, err := texts.read(a, foreign)
+		// QEMU may call a model usable that has a feature more for libvirt, which then does not start it.
+		caps.Models = slices.DeleteFunc(caps.Models, func(name string) bool {
+			cpu := libvirtxml.DomainCPU{Match: "exact", Model: &libvirtxml.DomainCPUModel{Fallback: "forbid", Value: name}}
+			text, err := cpu.Marshal()
+			if err != nil {
+				return true
+			}
+			result, err := c.CompareHypervisorCPU(emulator, arch, machine, kind, text, 0)
+			return err == nil && result == libvirt.CPU_COMPARE_INCOMPATIBLE // libvirt compares not on each architecture
+		})
+		return caps, err
 	})
-	if err != nil {
-		return Capabilities{}, err
-	}
-	return texts.read(a, foreign)
 }
 
 // Encryption asks libvirt how the node can encrypt a guest's memory.

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+	"libvirt.org/go/libvirt"
+
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -91,6 +94,30 @@ func TestHost(t *testing.T) {
 	if !slices.Contains(caps.Machines, "q35") || !slices.Contains(caps.Models, "qemu64") ||
 		!slices.Contains(caps.Features, "sse2") || caps.HostModel == "" || len(caps.KnownModels) <= len(caps.Models) {
 		t.Errorf("%+v", caps)
+	}
+}
+
+// TestModelsStart: of the CPU models that a real QEMU calls usable, those start that the node offers, and no other.
+func TestModelsStart(t *testing.T) {
+	startLibvirtd(t)
+	d := startDriver(t)
+	offered, err := d.Host.Capabilities(t.Context(), TCG, plainDomain().Emulator, nil)
+	assert.NilError(t, err)
+	text, err := call(t.Context(), d.Host.conn, "read", "libvirt", func(c *libvirt.Connect) (string, error) {
+		return c.GetDomainCapabilities(plainDomain().Emulator, "x86_64", "q35", "qemu", 0)
+	})
+	assert.NilError(t, err)
+	usable, err := capabilityXML{host: "<capabilities><host><cpu/></host></capabilities>", domain: text}.read(TCG, nil)
+	assert.NilError(t, err)
+	assert.Assert(t, len(usable.Models) > len(offered.Models), "%v, %v", usable.Models, offered.Models)
+	for _, model := range usable.Models {
+		t.Run(model, func(t *testing.T) {
+			g := newGuest(t)
+			g.Spec.CPU.Model = model
+			define(t, d, g)
+			_, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files)
+			assert.Equal(t, err == nil, slices.Contains(offered.Models, model), "%v", err)
+		})
 	}
 }
 
