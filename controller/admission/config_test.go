@@ -46,6 +46,7 @@ func TestClustersDefaults(t *testing.T) {
 		CPUModel: "Haswell", MachineType: "pc-q35-7.2",
 		NetworkConfiguration:   &kubevirt.NetworkConfiguration{NetworkInterface: "masquerade", PermitBridgeInterfaceOnPodNetwork: new(false)},
 		DeveloperConfiguration: &kubevirt.DeveloperConfiguration{MemoryOvercommit: 200},
+		VirtualMachineOptions:  &kubevirt.VirtualMachineOptions{DisableSerialConsoleLog: &kubevirt.DisableSerialConsoleLog{}},
 	}))
 	made := r.defaulted(t, manifest(t, plainVMI, ""), nil)
 	var tree map[string]any
@@ -61,6 +62,9 @@ func TestClustersDefaults(t *testing.T) {
 		if got, _, _ := unstructured.NestedString(tree, want...); got != path {
 			t.Errorf("%v is %q, want %q", want, got, path)
 		}
+	}
+	if logged, said, _ := unstructured.NestedBool(tree, "spec", "domain", "devices", "logSerialConsole"); logged || !said {
+		t.Errorf("the console is logged: %t, %t", logged, said)
 	}
 	cards, _, _ := unstructured.NestedSlice(tree, "spec", "domain", "devices", "interfaces")
 	if card, _ := cards[0].(map[string]any); card["masquerade"] == nil {

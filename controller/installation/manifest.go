@@ -40,6 +40,7 @@ func Works() fields.Supported {
 		fields.At("evictionStrategy", manifest.PodFields().Takes("evictionStrategy")),
 		fields.At("instancetype.referencePolicy", fields.OneOf(kubevirt.Reference, kubevirt.Expand, kubevirt.ExpandAll)),
 		fields.At("machineType", vmi.Takes("domain.machine.type")),
+		fields.At("virtualMachineOptions.disableSerialConsoleLog", fields.Object),
 		fields.At("vmRolloutStrategy", fields.OneOf(kubevirt.VMRolloutStrategyStage, kubevirt.VMRolloutStrategyLiveUpdate)),
 		fields.At("vmStateStorageClass", fields.Subdomain),
 	)

@@ -18,6 +18,7 @@ func setDefaults(r *admission.Review, spec admission.Tree) {
 	setCPU(spec, made)
 	if r.Old == nil {
 		setModel(spec, made, r.Config)
+		setConsoleLog(spec, r.Config)
 	}
 	setMemory(spec, r.VMI)
 	setRequests(spec, r.VMI, r.Config)
@@ -37,6 +38,13 @@ func setCPU(spec admission.Tree, made vmspec.Spec) {
 func setModel(spec admission.Tree, made vmspec.Spec, c config.Config) {
 	if model := c.Given.CPUModel; model != "" && made.Arch() == vmspec.AMD64 {
 		admission.SetDefault(admission.Child(admission.Child(spec, "domain"), "cpu"), "model", model)
+	}
+}
+
+// setConsoleLog keeps consoles out of logs where the cluster does.
+func setConsoleLog(spec admission.Tree, c config.Config) {
+	if o := c.Given.VirtualMachineOptions; o != nil && o.DisableSerialConsoleLog != nil {
+		admission.SetDefault(admission.Child(admission.Child(spec, "domain"), "devices"), "logSerialConsole", false)
 	}
 }
 

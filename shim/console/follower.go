@@ -176,7 +176,7 @@ func (f *follower) prompt(s *scratch, now time.Time) error {
 // error the console reads the same bytes again.
 func (f *follower) write(s *scratch, next position) error {
 	next.log = f.at.log
-	if len(s.records) > 0 {
+	if len(s.records) > 0 && !f.Unlogged {
 		var err error
 		if next.log, err = f.append(s.records); err != nil {
 			f.lines.reset()

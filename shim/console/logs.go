@@ -36,6 +36,7 @@ type Console struct {
 	Raw      string // QEMU appends to it; must exist, in a folder that QEMU's user can't write
 	Position string // made here: how far Raw has been consumed, for the next shim
 	Log      string // the container's log_path
+	Unlogged bool   // Log exists, and nothing is written to it
 }
 
 // Logs follows any number of consoles with two goroutines and one inotify instance; a console on

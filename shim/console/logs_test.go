@@ -8,7 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/wait"
 )
@@ -73,6 +76,20 @@ func TestFollow(t *testing.T) {
 	if err := l.Follow(other); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no console file: %v", err)
 	}
+}
+
+// TestUnlogged: of a console that is kept out of its log, the file of the log is there, and the raw file stays small.
+func TestUnlogged(t *testing.T) {
+	c := testConsole(t)
+	c.Unlogged = true
+	l := following(t, c)
+	write(t, guest(t, c), numbered(0, 500_000))
+	assert.NilError(t, l.Finish(t.Context(), c.ID))
+	assert.Equal(t, len(read(t, c.Log)), 0)
+	raw, err := os.Stat(c.Raw)
+	assert.NilError(t, err)
+	held := raw.Sys().(*syscall.Stat_t).Blocks * 512
+	assert.Assert(t, held > 0 && held <= freeStep+freeStep/2 && raw.Size() > 2*freeStep, "%d bytes of %d", held, raw.Size())
 }
 
 func TestFinish(t *testing.T) {

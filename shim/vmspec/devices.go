@@ -17,6 +17,7 @@ func (s *Spec) devices(at *field.Path, d kubevirt.Devices) field.ErrorList {
 	s.NoHotplug = d.DisableHotplug
 	s.Balloon = isOr(d.AutoattachMemBalloon, true)
 	s.NoSerial = !isOr(d.AutoattachSerialConsole, true)
+	s.NoConsoleLog = !isOr(d.LogSerialConsole, true)
 	s.TPM = d.TPM != nil && isOr(d.TPM.Enabled, true)
 	problems := append(s.inputs(at.Child("inputs"), d), s.display(at, d)...)
 	problems = append(problems, s.sound(at.Child("sound"), d.Sound)...)

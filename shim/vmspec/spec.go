@@ -72,6 +72,8 @@ type Spec struct {
 	HypervPanic bool `json:"hypervPanic,omitempty"`
 	// NoSerial leaves out the serial port, and with it the console.
 	NoSerial bool `json:"noSerial,omitempty"`
+	// NoConsoleLog keeps what the guest prints on the console out of the container's log.
+	NoConsoleLog bool `json:"noConsoleLog,omitempty"`
 	// Inputs are further input devices.
 	Inputs []Input `json:"inputs,omitempty"`
 	// Watchdog is the action of a watchdog, which is attached unless it is empty.

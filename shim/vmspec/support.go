@@ -131,8 +131,7 @@ func deviceRows() []fields.Row {
 		fields.At("domain.devices.autoattachInputDevice", fields.Boolean),
 		fields.At("domain.devices.autoattachPodInterface", fields.Boolean),
 		fields.At("domain.devices.autoattachVSOCK", fields.Boolean),
-		// The container's log always has the console's output.
-		fields.At("domain.devices.logSerialConsole", fields.Only(true)),
+		fields.At("domain.devices.logSerialConsole", fields.Boolean),
 		fields.At("domain.devices.disableHotplug", fields.Boolean),
 		fields.At("domain.devices.inputs", fields.List(maxInputs)),
 		fields.At("domain.devices.inputs[].name", deviceName),

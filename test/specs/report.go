@@ -19,7 +19,7 @@ const cut = "A suite timeout occurred"
 // ReadReport reads ginkgo's report in JSON. Specs that the filters left out are not in the result, nor are those that
 // the suite's end by its time limit or by a signal cut off, or that had not begun then. Their
 // files are named without folder, a part of their paths such as "/tests/", and what is before it. A spec
-// with the label set is in that set. Specs for whose output counts is false are left out.
+// with the label set is in that set. Specs for whose output, with the names of its steps, counts is false are left out.
 func ReadReport(file, folder, set string, counts func(output string) bool) (Outcomes, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -36,6 +36,7 @@ func ReadReport(file, folder, set string, counts func(output string) bool) (Outc
 			Failure                    struct{ Message string }
 			NumAttempts                int
 			CapturedGinkgoWriterOutput string
+			SpecEvents                 []struct{ Message string }
 		}
 	}
 	if err := json.Unmarshal(text, &suites); err != nil {
@@ -45,7 +46,14 @@ func ReadReport(file, folder, set string, counts func(output string) bool) (Outc
 	for _, suite := range suites {
 		for _, r := range suite.SpecReports {
 			if r.LeafNodeType != "It" || r.State == "pending" || r.State == Skipped && r.Failure.Message == "" ||
-				r.State == "interrupted" || r.State == "timedout" && r.Failure.Message == cut || !counts(r.CapturedGinkgoWriterOutput) {
+				r.State == "interrupted" || r.State == "timedout" && r.Failure.Message == cut {
+				continue
+			}
+			said := r.CapturedGinkgoWriterOutput
+			for _, step := range r.SpecEvents {
+				said += "\n" + step.Message
+			}
+			if !counts(said) {
 				continue
 			}
 			if r.State == Passed && r.NumAttempts > 1 {

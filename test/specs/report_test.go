@@ -3,6 +3,7 @@ package specs
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -46,6 +47,19 @@ func TestLimitedRun(t *testing.T) {
 	assert.DeepEqual(t, after[a("is cut off")], known[a("is cut off")])
 	assert.DeepEqual(t, after[a("did not begin")], known[a("did not begin")])
 	assert.Equal(t, len(after), 6)
+}
+
+// TestCounts: what a spec says and does decides whether it counts.
+func TestCounts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	assert.NilError(t, os.WriteFile(file, []byte(`[{"SpecReports": [
+		{"LeafNodeType": "It", "LeafNodeText": "steps", "State": "passed", "SpecEvents": [{"Message": "makes a VM"}]},
+		{"LeafNodeType": "It", "LeafNodeText": "says", "State": "passed", "CapturedGinkgoWriterOutput": "there was a VM"},
+		{"LeafNodeType": "It", "LeafNodeText": "neither", "State": "passed", "SpecEvents": [{"Message": "makes a pod"}]}
+	]}]`), 0o600))
+	got, err := ReadReport(file, "/tests/", "", func(said string) bool { return strings.Contains(said, "a VM") })
+	assert.NilError(t, err)
+	assert.DeepEqual(t, got, Outcomes{{"", "steps"}: {State: Passed}, {"", "says"}: {State: Passed}})
 }
 
 // TestOf: of two runs that a time limit ended, the specs that both have are compared.

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -43,6 +44,13 @@ func logPath(l layout.Layout, r record.Container) string {
 		return l.Log(r.ID)
 	}
 	return filepath.Join(dir, path)
+}
+
+// consoleOf is a container's serial console, and where its output goes.
+func consoleOf(l layout.Layout, r record.Container) console.Console {
+	c := l.Console(r.ID, r.LogPath)
+	c.Unlogged = r.Spec.NoConsoleLog
+	return c
 }
 
 // domainName is how virsh shows the VM: its pod, and enough of the container's id

@@ -145,11 +145,11 @@ func (c *recovery) recoverState(ctx context.Context, v *table.VM, r record.Conta
 		c.moves.Recover(v) // before anything resumes a guest that another node may have
 		c.dhcp.keep(v)
 		if r.Incoming != "" {
-			return c.consoles.Follow(c.layout.Console(r.ID, r.LogPath))
+			return c.consoles.Follow(consoleOf(c.layout, r))
 		}
 		c.helpers.keep(v)
 		c.ends.watch(v)
-		return c.consoles.Follow(c.layout.Console(r.ID, r.LogPath))
+		return c.consoles.Follow(consoleOf(c.layout, r))
 	}
 	return nil
 }

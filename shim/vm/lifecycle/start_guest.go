@@ -110,7 +110,7 @@ func (s *start) followConsole(context.Context) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	return s.parts.consoles.Follow(s.parts.layout.Console(s.rec.ID, s.rec.LogPath))
+	return s.parts.consoles.Follow(consoleOf(s.parts.layout, s.rec))
 }
 
 // makeDisplay makes the folder in which QEMU makes the display's socket. Only

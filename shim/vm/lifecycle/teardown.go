@@ -56,7 +56,7 @@ func (t *teardown) finishConsole(ctx context.Context, r *record.Container) error
 	if _, err := os.Lstat(t.layout.ConsoleFile(r.ID)); err != nil {
 		return layout.IgnoreAbsent(err) // the start did not come so far
 	}
-	if err := t.consoles.Follow(t.layout.Console(r.ID, r.LogPath)); err != nil {
+	if err := t.consoles.Follow(consoleOf(t.layout, *r)); err != nil {
 		return err
 	}
 	err := t.consoles.Finish(ctx, r.ID)
