@@ -108,7 +108,7 @@ func runSuite(t *testing.T, c *cluster.Cluster, focus, report string) {
 		"--focus=" + specs.Setting(focusVariable, focus), "--skip=" + os.Getenv(skipVariable),
 		filepath.Join(bin, "e2e.test"), "--",
 		"--kubeconfig=" + kubeconfig, "--kubectl-path=" + filepath.Join(bin, "kubectl"), "--provider=skeleton",
-		"--report-dir=" + dir, "--dump-logs-on-failure=false", "--disable-log-dump",
+		"--num-nodes=2", "--report-dir=" + dir, "--dump-logs-on-failure=false", "--disable-log-dump",
 	}
 	cmd := c.Control().Command(t.Context(), "env", command...)
 	cmd.Env = append(cmd.Env, "KUBECONFIG="+kubeconfig)
