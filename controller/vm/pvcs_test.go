@@ -60,3 +60,35 @@ func TestPVCStatus(t *testing.T) {
 		t.Errorf("VMs of the PVC: %v", got)
 	}
 }
+
+// TestDataVolumesReady: a VM says that its DataVolumes are not filled, and once it runs that they are.
+func TestDataVolumesReady(t *testing.T) {
+	g := newRig(t)
+	g.add(kubevirt.RunStrategyAlways, onPVC)
+	g.reconcile()
+	vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: web.Name}}
+	for _, step := range []struct {
+		phase kubevirt.VirtualMachineInstancePhase
+		ready corev1.ConditionStatus
+		want  corev1.ConditionStatus
+	}{
+		{kubevirt.Pending, corev1.ConditionFalse, corev1.ConditionFalse},
+		{kubevirt.Scheduling, corev1.ConditionTrue, ""}, // no write for it
+		{kubevirt.Running, corev1.ConditionTrue, corev1.ConditionTrue},
+	} {
+		fakecluster.Change(t, g.Cluster, vmi, func(vmi *kubevirt.VirtualMachineInstance) {
+			vmi.Status.Phase = step.phase
+			vmi.Status.Conditions = []kubevirt.VirtualMachineInstanceCondition{{Type: kubevirt.VirtualMachineInstanceDataVolumesReady, Status: step.ready}}
+		})
+		g.reconcile()
+		var got corev1.ConditionStatus
+		for _, c := range g.vm().Status.Conditions {
+			if string(c.Type) == string(kubevirt.VirtualMachineInstanceDataVolumesReady) {
+				got = c.Status
+			}
+		}
+		if got != step.want {
+			t.Errorf("%s: %q, want %q", step.phase, got, step.want)
+		}
+	}
+}

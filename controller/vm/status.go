@@ -138,6 +138,7 @@ var copied = []kubevirt.VirtualMachineInstanceConditionType{
 	kubevirt.VirtualMachineInstanceSynchronized,
 	kubevirt.VirtualMachineInstanceVCPUChange,
 	kubevirt.VirtualMachineInstanceMemoryChange,
+	kubevirt.VirtualMachineInstanceDataVolumesReady,
 	kubevirt.VirtualMachineInstanceConditionType(corev1.PodScheduled),
 }
 
@@ -210,7 +211,7 @@ func fromInstance(vmi *kubevirt.VirtualMachineInstance) []cond {
 		switch {
 		case !slices.Contains(copied, c.Type):
 		case bad && c.Status != corev1.ConditionFalse:
-		case underway && !bad:
+		case underway && !bad && (c.Type != kubevirt.VirtualMachineInstanceDataVolumesReady || c.Status != corev1.ConditionFalse):
 		default:
 			all = append(all, cond{
 				Type: kubevirt.VirtualMachineConditionType(c.Type), Status: c.Status, Reason: c.Reason, Message: c.Message,

@@ -85,6 +85,9 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 	} else {
 		drop(kubevirt.VirtualMachineInstanceEvictionRequested)
 	}
+	if c := dataVolumesReady(vmi, v); c != nil {
+		set(*c)
+	}
 	if c := scheduled(v); c != nil {
 		set(*c)
 	} else if !v.gone { // what was said before there was a pod

@@ -3,8 +3,10 @@ package vmi
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -59,6 +61,25 @@ func (c *pvcAccess) unfilled(ctx context.Context, vmi *kubevirt.VirtualMachineIn
 			c.consumers.remove(ctx, vmi, use.Name, pvcs)
 	}
 	return nil, c.consumers.remove(ctx, vmi, use.Name, pvcs)
+}
+
+// dataVolumesReady returns whether the DataVolumes are filled that an instance names; nil if it names none, or waits for
+// something else.
+func dataVolumesReady(vmi *kubevirt.VirtualMachineInstance, v view) *cond {
+	if !slices.ContainsFunc(vmi.Spec.Volumes, func(v kubevirt.Volume) bool { return v.DataVolume != nil }) {
+		return nil
+	}
+	c := cond{Type: kubevirt.VirtualMachineInstanceDataVolumesReady}
+	reasons := []string{ReasonDataVolumeFailed, ReasonDataVolumeNotFound, ReasonDataVolumeNotReady}
+	switch {
+	case v.pod != nil:
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, kubevirt.VirtualMachineInstanceReasonAllDVsReady, "All DataVolumes are filled."
+	case v.trouble != nil && slices.Contains(reasons, v.trouble.reason):
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, kubevirt.VirtualMachineInstanceReasonNotAllDVsReady, v.trouble.message
+	default:
+		return nil
+	}
+	return &c
 }
 
 // bound has Kubernetes bind the PVCs of an instance, one of which CDI fills then, and returns the trouble until it has.

@@ -26,7 +26,10 @@ func ofDataVolume(vmi *kubevirt.VirtualMachineInstance) {
 func TestDataVolume(t *testing.T) {
 	g := newRig(t)
 	g.add(ofDataVolume)
-	g.waits("web", "FailedDataVolumeNotFound", "Neither DataVolume nor PVC default/data exists")
+	waiting := g.waits("web", "FailedDataVolumeNotFound", "Neither DataVolume nor PVC default/data exists")
+	if c := find(waiting.Status.Conditions, kubevirt.VirtualMachineInstanceDataVolumesReady); c == nil || c.Status != corev1.ConditionFalse || c.Reason != "NotAllDVsReady" {
+		t.Errorf("DataVolumes are ready: %+v", c)
+	}
 	if got := g.reconcile(); got.RequeueAfter != 0 {
 		t.Errorf("a cluster without CDI is asked again: %+v", got)
 	}
@@ -59,6 +62,10 @@ func TestDataVolume(t *testing.T) {
 	g.cdi.Phase = "Succeeded"
 	g.reconcile()
 	g.onePod()
+	g.reconcile()
+	if c := find(g.vmi().Status.Conditions, kubevirt.VirtualMachineInstanceDataVolumesReady); c == nil || c.Status != corev1.ConditionTrue || c.Reason != "AllDVsReady" {
+		t.Errorf("DataVolumes are ready: %+v", c)
+	}
 }
 
 // TestDataVolumeUnbound: a pod has Kubernetes bind the PVC that CDI fills then, on a node for the VM, and goes before the
