@@ -49,11 +49,11 @@ func ReadReport(file, folder, set string, counts func(output string) bool) (Outc
 				r.State == "interrupted" || r.State == "timedout" && r.Failure.Message == cut {
 				continue
 			}
-			said := r.CapturedGinkgoWriterOutput
+			said := []string{r.CapturedGinkgoWriterOutput}
 			for _, step := range r.SpecEvents {
-				said += "\n" + step.Message
+				said = append(said, step.Message)
 			}
-			if !counts(said) {
+			if !counts(strings.Join(said, "\n")) {
 				continue
 			}
 			if r.State == Passed && r.NumAttempts > 1 {
