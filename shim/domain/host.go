@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"libvirt.org/go/libvirt"
 	"libvirt.org/go/libvirtxml"
@@ -16,7 +17,14 @@ import (
 )
 
 // Host reads what libvirt offers the node's VMs.
-type Host struct{ conn *Connection }
+type Host struct {
+	conn *Connection
+
+	mu sync.Mutex // guards all below
+	// startable are the CPU models that start, of those in the capabilities of domains.
+	startable    []string
+	capabilities string
+}
 
 // Capabilities are what the node can give a VM. The names are libvirt's.
 type Capabilities struct {
@@ -95,18 +103,39 @@ func (h *Host) Capabilities(ctx context.Context, a Accelerator, emulator string,
 			}
 		}
 		caps, err := texts.read(a, foreign)
-		// QEMU may call a model usable that has a feature more for libvirt, which then does not start it.
-		caps.Models = slices.DeleteFunc(caps.Models, func(name string) bool {
-			cpu := libvirtxml.DomainCPU{Match: "exact", Model: &libvirtxml.DomainCPUModel{Fallback: "forbid", Value: name}}
-			text, err := cpu.Marshal()
-			if err != nil {
-				return true
-			}
-			result, err := c.CompareHypervisorCPU(emulator, arch, machine, kind, text, 0)
-			return err == nil && result == libvirt.CPU_COMPARE_INCOMPATIBLE // libvirt compares not on each architecture
+		if err != nil {
+			return Capabilities{}, err
+		}
+		caps.Models = h.starts(c, texts.domain, caps.Models, func(cpu string) (libvirt.CPUCompareResult, error) {
+			return c.CompareHypervisorCPU(emulator, arch, machine, kind, cpu, 0)
 		})
-		return caps, err
+		return caps, nil
 	})
+}
+
+// starts returns those of the models that libvirt starts: QEMU may call one usable that has a feature more for libvirt.
+// It compares them again only when the capabilities of domains have changed, since a node is looked at all the time.
+func (h *Host) starts(c *libvirt.Connect, capabilities string, models []string,
+	compare func(cpu string) (libvirt.CPUCompareResult, error),
+) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if capabilities == h.capabilities {
+		return slices.Clone(h.startable)
+	}
+	models = slices.DeleteFunc(models, func(name string) bool {
+		cpu := libvirtxml.DomainCPU{Match: "exact", Model: &libvirtxml.DomainCPUModel{Fallback: "forbid", Value: name}}
+		text, err := cpu.Marshal()
+		if err != nil {
+			return true
+		}
+		result, err := compare(text)
+		return err == nil && result == libvirt.CPU_COMPARE_INCOMPATIBLE // libvirt compares not on each architecture
+	})
+	if isAlive(c) {
+		h.startable, h.capabilities = slices.Clone(models), capabilities
+	}
+	return models
 }
 
 // Encryption asks libvirt how the node can encrypt a guest's memory.

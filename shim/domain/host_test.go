@@ -103,6 +103,9 @@ func TestModelsStart(t *testing.T) {
 	d := startDriver(t)
 	offered, err := d.Host.Capabilities(t.Context(), TCG, plainDomain().Emulator, nil)
 	assert.NilError(t, err)
+	again, err := d.Host.Capabilities(t.Context(), TCG, plainDomain().Emulator, nil)
+	assert.NilError(t, err)
+	assert.DeepEqual(t, again, offered)
 	text, err := call(t.Context(), d.Host.conn, "read", "libvirt", func(c *libvirt.Connect) (string, error) {
 		return c.GetDomainCapabilities(plainDomain().Emulator, "x86_64", "q35", "qemu", 0)
 	})
