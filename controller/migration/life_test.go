@@ -3,6 +3,7 @@ package migration
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -332,6 +333,40 @@ func TestUnschedulable(t *testing.T) {
 	g.reconcile()
 	if m := g.migration(); m.Status.Phase != kubevirt.MigrationRunning {
 		t.Errorf("with room: %+v", m.Status)
+	}
+}
+
+// TestNoSuitableCPU: an event says that no other node has the CPU that a guest has from its node.
+func TestNoSuitableCPU(t *testing.T) {
+	const label = kubevirt.SupportedHostModelMigrationCPU + "EPYC"
+	for name, tt := range map[string]struct {
+		model  string
+		labels map[string]map[string]string // of nodes that support the CPU
+		warned bool
+	}{
+		"no node":         {kubevirt.CPUModeHostModel, nil, true},
+		"only its own":    {kubevirt.CPUModeHostModel, map[string]map[string]string{"node1": {label: "true"}}, true},
+		"another node":    {kubevirt.CPUModeHostModel, map[string]map[string]string{"node1": {label: "true"}, "node2": {label: "true"}}, false},
+		"any CPU is good": {kubevirt.CPUModeHostPassthrough, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			fakecluster.Change(t, g.Cluster, g.running(), func(v *instance) { v.Spec.Domain.CPU = &kubevirt.CPU{Model: tt.model} })
+			for _, node := range []string{"node1", "node2"} {
+				fakecluster.Change(t, g.Cluster, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, func(n *corev1.Node) {
+					n.Labels = map[string]string{}
+					maps.Copy(n.Labels, tt.labels[node])
+					if node == "node1" {
+						n.Labels[kubevirt.HostModelCPULabel+"EPYC"] = "true"
+					}
+				})
+			}
+			g.to(kubevirt.MigrationScheduling)
+			events := g.Events()
+			if got := strings.Contains(events, "NoSuitableNodesForHostModelMigration"); got != tt.warned {
+				t.Errorf("events: %s", events)
+			}
+		})
 	}
 }
 

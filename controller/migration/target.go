@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -103,9 +104,31 @@ func (r *Reconciler) create(ctx context.Context, w work) (ctrl.Result, error) {
 		return ctrl.Result{}, fmt.Errorf("create pod %s: %w", p.Name, err)
 	}
 	r.events.Eventf(w.m, p, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created migration target pod %s", p.Name)
+	if err := r.warnOfCPU(ctx, w.vmi, p); err != nil {
+		return ctrl.Result{}, err
+	}
 	return ctrl.Result{}, r.statuses.write(ctx, w.m, func() {
 		r.statuses.setCondition(w.m, kubevirt.VirtualMachineInstanceMigrationRejectedByResourceQuota, "", "")
 	})
+}
+
+// warnOfCPU tells the instance's users if no node can give the guest the CPU that it has. The target waits nevertheless:
+// there may be such a node soon.
+func (r *Reconciler) warnOfCPU(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, target *corev1.Pod) error {
+	needs := pod.CPULabels(target)
+	if needs.Empty() {
+		return nil
+	}
+	var nodes metav1.PartialObjectMetadataList
+	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	if err := r.live.List(ctx, &nodes, client.MatchingLabelsSelector{Selector: needs}, client.Limit(2)); err != nil { // the cache has no labels
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	if !slices.ContainsFunc(nodes.Items, func(n metav1.PartialObjectMetadata) bool { return n.Name != vmi.Status.NodeName }) {
+		r.events.Eventf(vmi, target, corev1.EventTypeWarning, "NoSuitableNodesForHostModelMigration", "Migrate",
+			"The guest has the CPU of node %s, and no other node has the labels %.700s", vmi.Status.NodeName, needs.String())
+	}
+	return nil
 }
 
 // existing waits for the cache if a pod of the target's name is the target's.

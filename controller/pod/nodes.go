@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	apilabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -46,7 +48,8 @@ func nodeSelector(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) m
 		all[key] = "true"
 	}
 	for kind, keys := range requirements(s, around) {
-		if !slices.Contains(around.LabelKinds, kind) {
+		// A guest that moves needs the CPU that it has, also if no node offers it.
+		if kind != kubevirt.SupportedHostModelMigrationCPU && !slices.Contains(around.LabelKinds, kind) {
 			continue
 		}
 		for _, key := range keys {
@@ -61,6 +64,54 @@ func nodeSelector(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) m
 		return nil
 	}
 	return all
+}
+
+// affinity is the instance's, without the nodes that have a CPU feature which the instance forbids.
+func affinity(s *kubevirt.VirtualMachineInstanceSpec) *corev1.Affinity {
+	var without []corev1.NodeSelectorRequirement
+	if s.Domain.CPU != nil {
+		for _, f := range s.Domain.CPU.Features {
+			if key := kubevirt.CPUFeatureLabel + f.Name; f.Policy == "forbid" && len(validation.IsQualifiedName(key)) == 0 {
+				without = append(without, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpDoesNotExist})
+			}
+		}
+	}
+	all := s.Affinity.DeepCopy()
+	if len(without) == 0 {
+		return all
+	}
+	if all == nil {
+		all = new(corev1.Affinity)
+	}
+	if all.NodeAffinity == nil {
+		all.NodeAffinity = new(corev1.NodeAffinity)
+	}
+	required := &all.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if *required == nil {
+		*required = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{}}}
+	}
+	terms := (*required).NodeSelectorTerms // a node needs to match one of them
+	for i := range terms {
+		terms[i].MatchExpressions = append(terms[i].MatchExpressions, without...)
+	}
+	return all
+}
+
+// CPULabels returns those labels that a pod's node needs for the CPU of a guest that moves with the CPU of its node,
+// as a selector; an empty one for another guest.
+func CPULabels(p *corev1.Pod) apilabels.Selector {
+	keys := apilabels.Set{}
+	for key, value := range p.Spec.NodeSelector {
+		if strings.HasPrefix(key, kubevirt.SupportedHostModelMigrationCPU) || strings.HasPrefix(key, kubevirt.CPUFeatureLabel) {
+			keys[key] = value
+		}
+	}
+	for key := range keys {
+		if strings.HasPrefix(key, kubevirt.SupportedHostModelMigrationCPU) {
+			return apilabels.SelectorFromSet(keys)
+		}
+	}
+	return apilabels.Everything()
 }
 
 // encryption returns the labels of nodes that can encrypt a guest's memory so. As with KubeVirt, SEV-SNP

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
+	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/config"
@@ -105,5 +107,38 @@ func TestClustersNodes(t *testing.T) {
 	}
 	if got := p.Spec.NodeSelector; !maps.Equal(got, map[string]string{"vms": "yes", "zone": "a"}) {
 		t.Errorf("node selector %v", got)
+	}
+}
+
+// TestForbiddenFeatures: a node with a CPU feature that an instance forbids does not get it, whatever else the instance
+// says of nodes.
+func TestForbiddenFeatures(t *testing.T) {
+	zone := corev1.NodeSelectorRequirement{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}
+	without := corev1.NodeSelectorRequirement{Key: "cpu-feature.node.kubevirt.io/vmx", Operator: corev1.NodeSelectorOpDoesNotExist}
+	for _, tt := range map[string]struct {
+		said []corev1.NodeSelectorTerm
+		want []corev1.NodeSelectorTerm
+	}{
+		"no affinity": {nil, []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{without}}}},
+		"two ways": {
+			[]corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{zone}}, {MatchFields: []corev1.NodeSelectorRequirement{zone}}},
+			[]corev1.NodeSelectorTerm{
+				{MatchExpressions: []corev1.NodeSelectorRequirement{zone, without}},
+				{MatchFields: []corev1.NodeSelectorRequirement{zone}, MatchExpressions: []corev1.NodeSelectorRequirement{without}},
+			},
+		},
+	} {
+		vmi := read(t, "least")
+		vmi.Spec.Domain.CPU = &kubevirt.CPU{Features: []kubevirt.CPUFeature{{Name: "vmx", Policy: "forbid"}, {Name: "avx", Policy: "optional"}}}
+		if tt.said != nil {
+			vmi.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: tt.said}}}
+		}
+		before := vmi.DeepCopy()
+		p, err := pod.New(vmi, nil, nil, pod.Options{RuntimeClass: "vm"})
+		assert.NilError(t, err)
+		got := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+		assert.DeepEqual(t, got, tt.want)
+		assert.DeepEqual(t, vmi, before)
 	}
 }

@@ -128,7 +128,7 @@ func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage, around Surrou
 		DNSPolicy:                     s.DNSPolicy,
 		DNSConfig:                     dnsConfig(s.DNSConfig),
 		NodeSelector:                  nodeSelector(s, around),
-		Affinity:                      s.Affinity,
+		Affinity:                      affinity(s),
 		Tolerations:                   s.Tolerations,
 		TopologySpreadConstraints:     s.TopologySpreadConstraints,
 		SchedulerName:                 s.SchedulerName,

@@ -65,6 +65,8 @@ type moves interface {
 type controls struct {
 	plain map[string]control
 	with  map[string]argued
+	// freezer returns what [freezer]'s arguments ask for.
+	freezer func(args []string) (control, error)
 }
 
 func newControls(o Options) controls {
@@ -87,7 +89,8 @@ func newControls(o Options) controls {
 			with[name] = ordered(part.orders, name)
 		}
 	}
-	return controls{with: with, plain: map[string]control{
+	asKubeVirt := func(args []string) (control, error) { return freezerControl(writes, o.Pauses, args) }
+	return controls{with: with, freezer: asKubeVirt, plain: map[string]control{
 		"unfreeze":     writes.thaw,
 		controlConsole: consoleWithoutStream,
 		controlDisplay: displayWithoutStream,
@@ -115,6 +118,9 @@ func (c controls) names() []string {
 func (c controls) find(command []string) (control, error) {
 	if len(command) == 0 {
 		return nil, nil
+	}
+	if command[0] == freezer {
+		return c.freezer(command[1:])
 	}
 	name, ours := strings.CutPrefix(command[0], controlPrefix)
 	if !ours {

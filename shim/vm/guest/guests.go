@@ -37,6 +37,7 @@ type Options struct {
 	Layout     layout.Layout
 	Power      power
 	Screens    screens
+	Pauses     pauses
 	Moves      moves
 	Hotplugs   orders
 	Dumps      orders

@@ -396,6 +396,39 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
+// TestFreezer: KubeVirt's command for backups freezes a guest for a time, and leaves one as it is that has no agent or is
+// paused.
+func TestFreezer(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	n.agents.Absent(v)
+	if out := n.press(t, freezer, "--freeze", "--name", "a", "--namespace", "ns"); !strings.Contains(out, agent.ErrAbsent.Error()) {
+		t.Errorf("a guest without an agent: %q", out)
+	}
+	guest := fileSystems(n, t, v)
+	n.agents.Of(v).Port.Report(agent.Present)
+	n.press(t, freezer, "--freeze", "--name", "a", "--namespace", "ns")
+	guest.waitFor(t, "frozen")
+	if f := v.Record().Freeze; f == nil || f.Limit != 5*time.Minute {
+		t.Errorf("the end of the freeze: %+v", f)
+	}
+	n.press(t, freezer, "--unfreeze", "--name", "a", "--namespace", "ns")
+	guest.waitFor(t, "thawed")
+	n.press(t, freezer, "--freeze", "--unfreezeTimeoutSeconds=3600")
+	if f := v.Record().Freeze; f == nil || f.Limit != time.Hour {
+		t.Errorf("the end of the freeze: %+v", f)
+	}
+	n.press(t, freezer, "--unfreeze")
+	n.domains.paused = true
+	if out := n.press(t, freezer, "--freeze"); !strings.Contains(out, "paused") || v.Record().Freeze != nil {
+		t.Errorf("a paused guest: %q, %+v", out, v.Record().Freeze)
+	}
+	for _, args := range [][]string{{}, {"--freeze", "--unfreeze"}, {"--freeze", "now"}, {"--thaw"}, {"--freeze", "--unfreezeTimeoutSeconds=-1"}} {
+		_, err := n.ExecSync(t.Context(), "a", append([]string{freezer}, args...), 0)
+		wantError(t, err, freezer)
+	}
+}
+
 // TestSlowFreeze: a guest that freezes only after the end of its freeze has come is thawed.
 func TestSlowFreeze(t *testing.T) {
 	n := newNode(t)

@@ -68,7 +68,7 @@ func newNode(t *testing.T) *node {
 	})
 	n.moves = vmtest.NewMoves(s)
 	n.Guests = New(Options{
-		Table: vms, Agents: agents, Layout: l, Power: n.domains, Screens: n.domains, Moves: n.moves, Hotplugs: n.moves, Dumps: n.moves, Backups: n.moves, Freezes: NewFreezes(vms, agents), Saves: n.moves, Terminals: n.consoles,
+		Table: vms, Agents: agents, Layout: l, Power: n.domains, Screens: n.domains, Pauses: n.domains, Moves: n.moves, Hotplugs: n.moves, Dumps: n.moves, Backups: n.moves, Freezes: NewFreezes(vms, agents), Saves: n.moves, Terminals: n.consoles,
 		Namespaces: vmtest.NewSandboxes(s, vms), Logger: log,
 	})
 	return n
@@ -162,7 +162,10 @@ type fakeDomains struct {
 	done    []string
 	err     error
 	picture []byte
+	paused  bool
 }
+
+func (f *fakeDomains) Paused(*table.VM) bool { return f.paused }
 
 func (f *fakeDomains) do(what, uuid string) error {
 	f.done = append(f.done, what+" "+uuid)
