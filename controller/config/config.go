@@ -19,6 +19,10 @@ import (
 // Name is the name of the KubeVirt object that the controller honours, in the controller's namespace.
 const Name = "kubevirt"
 
+// AnnotationSkipBackupHooks of an instance, or of the KubeVirt object for those that do not say it, says by a true that
+// tools which back up PVCs shall not freeze guests.
+const AnnotationSkipBackupHooks = "kubevirt.io/skip-backup-hooks"
+
 // APIVersion is the version of KubeVirt whose API this is.
 const APIVersion = "v1.9.0"
 
@@ -39,6 +43,8 @@ type Config struct {
 	Object types.NamespacedName
 	// Given is what that object says.
 	Given kubevirt.KubeVirtConfiguration
+	// SkipsBackupHooks is the object's value of [AnnotationSkipBackupHooks].
+	SkipsBackupHooks string
 	// Updates says how running VMs get what they can't get on their nodes.
 	Updates []kubevirt.WorkloadUpdateMethod
 }

@@ -47,6 +47,7 @@ func (s Source) Read(ctx context.Context) (Config, error) {
 	case err != nil:
 		return c, fmt.Errorf("read the configuration of KubeVirt %s: %w", s.Key(), err)
 	}
+	c.SkipsBackupHooks = object.Annotations[AnnotationSkipBackupHooks]
 	c.Given, c.Updates = object.Spec.Configuration, object.Spec.WorkloadUpdateStrategy.WorkloadUpdateMethods
 	return c, nil
 }

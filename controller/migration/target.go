@@ -112,7 +112,7 @@ func (r *Reconciler) create(ctx context.Context, w work) (ctrl.Result, error) {
 	})
 }
 
-// warnOfCPU tells the instance's users if no node can give the guest the CPU that it has. The target waits nevertheless:
+// warnOfCPU has an event for the instance's users if no node can give the guest the CPU that it has. The target waits nevertheless:
 // there may be such a node soon.
 func (r *Reconciler) warnOfCPU(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, target *corev1.Pod) error {
 	needs := pod.CPULabels(target)

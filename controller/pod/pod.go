@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilnet "k8s.io/utils/net"
 	kubevirt "kubevirt.io/api/core/v1"
+	"maps"
 )
 
 const (
@@ -75,6 +76,7 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network Netwo
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(annotations, BackupHooks(vmi, o.Surroundings.Config))
 	addPVCs(annotations, pvcs)
 	if err := addNetworkDisks(annotations, network); err != nil {
 		return nil, err

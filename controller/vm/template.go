@@ -45,6 +45,7 @@ func instance(
 	}
 	vmi.Annotations[kubevirt.VirtualMachineGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
 	vmi.Annotations[pod.AnnotationTemplate], vmi.Annotations[pod.AnnotationFixed] = whole, fixed
+	setSkip(vm, vmi)
 	delete(vmi.Annotations, pod.AnnotationResume) // each start of the template would go on from it
 	if from := vm.Annotations[pod.AnnotationResume]; from != "" {
 		vmi.Annotations[pod.AnnotationResume] = from

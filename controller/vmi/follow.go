@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
@@ -21,6 +22,7 @@ type follower struct {
 	live   client.Reader
 	events events.EventRecorder
 	now    func() time.Time
+	config config.Source
 	views  interface {
 		viewer
 		troubleInEvents(ctx context.Context, p *corev1.Pod) (*trouble, error)

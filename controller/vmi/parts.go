@@ -61,7 +61,7 @@ func NewReconciler(o Options) *Reconciler {
 		strays: strays,
 		maker:  maker,
 		follower: &follower{
-			client: o.Client, live: o.Live, events: o.Events, now: o.Now, views: looks, pvcs: pvcs, ends: ends,
+			client: o.Client, live: o.Live, events: o.Events, now: o.Now, config: o.Config, views: looks, pvcs: pvcs, ends: ends,
 			maker: maker, strays: strays, resizer: &resizer{client: o.Client, events: o.Events}, reports: reports,
 		},
 		reports: reports,

@@ -2,11 +2,13 @@ package vmi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -65,20 +67,32 @@ func (f *follower) label(ctx context.Context, vmi *kubevirt.VirtualMachineInstan
 	return nil
 }
 
-// annotate writes for the descheduler whether the guest moves away from its node.
+// annotate writes for the descheduler whether the guest moves away from its node, and for tools that back up PVCs how
+// they freeze it.
 func (f *follower) annotate(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) error {
-	_, says := p.Annotations[pod.AnnotationEvictionInProgress]
-	moves := vmi.Status.EvacuationNodeName != ""
-	if moves == says || (view{pod: p}).terminal() || moves && vmi.Status.EvacuationNodeName != p.Spec.NodeName {
+	if (view{pod: p}).terminal() {
 		return nil
 	}
-	before := p.DeepCopy()
-	if moves {
-		metav1.SetMetaDataAnnotation(&p.ObjectMeta, pod.AnnotationEvictionInProgress, "true")
-	} else {
-		delete(p.Annotations, pod.AnnotationEvictionInProgress)
+	c, err := f.config.Read(ctx)
+	if err != nil {
+		return err
 	}
-	if err := f.client.Patch(ctx, p, client.MergeFrom(before)); err != nil {
+	changes := pod.ChangeBackupHooks(vmi, p.Annotations, c)
+	_, says := p.Annotations[pod.AnnotationEvictionInProgress]
+	switch moves := vmi.Status.EvacuationNodeName; {
+	case moves == "" && says:
+		changes[pod.AnnotationEvictionInProgress] = nil
+	case moves != "" && moves == p.Spec.NodeName && !says:
+		changes[pod.AnnotationEvictionInProgress] = "true"
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": changes}})
+	if err != nil {
+		return err
+	}
+	if err := f.client.Patch(ctx, p, client.RawPatch(types.MergePatchType, patch)); err != nil { // the cache has not all that goes
 		return ignoreGone(fmt.Errorf("annotate pod %s/%s: %w", p.Namespace, p.Name, err))
 	}
 	return nil

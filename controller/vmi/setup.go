@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/setup"
@@ -97,6 +98,7 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(ofPod)).
 		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(r.sharersOfPod)).
 		Watches(new(corev1.PersistentVolumeClaim), index.Handler(r.client, new(kubevirt.VirtualMachineInstanceList), index.PVC, client.Object.GetName)).
+		Watches(new(kubevirt.KubeVirt), handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(hookChanges())).
 		Watches(new(corev1.Node), handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeChanges()))
 	return setup.Complete(all, "vmi", r, setup.Options{Workers: 16, Timeout: 30 * time.Second})
 }
@@ -107,6 +109,31 @@ func ofPod(_ context.Context, o client.Object) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: from.name}}}
+}
+
+// all returns all instances.
+func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
+	var vmis kubevirt.VirtualMachineInstanceList
+	if err := r.client.List(ctx, &vmis, client.UnsafeDisableDeepCopy); err != nil {
+		return nil
+	}
+	var all []reconcile.Request
+	for i := range vmis.Items {
+		all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&vmis.Items[i])})
+	}
+	return all
+}
+
+// hookChanges passes those changes of the configuration that concern pods of running instances.
+func hookChanges() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			const key = config.AnnotationSkipBackupHooks
+			return e.ObjectOld.GetAnnotations()[key] != e.ObjectNew.GetAnnotations()[key]
+		},
+	}
 }
 
 // ofNode returns the instances with a pod on a node. It ignores errors: the pods'

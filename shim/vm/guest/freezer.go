@@ -20,7 +20,7 @@ const freezer = "/usr/bin/virt-freezer"
 // defaultFreeze is how long a guest is frozen at most, in seconds, if a command does not say it; as with KubeVirt.
 const defaultFreeze = 300
 
-// pauses tells whether guests' CPUs stand still; package report's Conditions does.
+// pauses reports whether guests' CPUs stand still; package report's Conditions does.
 type pauses interface {
 	Paused(v *table.VM) bool
 }
