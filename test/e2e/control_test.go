@@ -58,6 +58,13 @@ func TestMachineControls(t *testing.T) {
 		t.Errorf("the reported file systems are %+v", mounted.Items)
 	}
 
+	frozen := func(flag, want string) {
+		t.Helper()
+		assert.Equal(t, c.exec("/usr/bin/virt-freezer", flag, "--name", "a", "--namespace", "b").ExitCode, int32(0))
+		assert.Equal(t, string(c.exec("nodevirt.io/keep-frozen", "10s").Stdout), want)
+	}
+	frozen("--freeze", "frozen")
+	frozen("--unfreeze", "thawed")
 	c.control("pause")
 	c.control("pause")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
