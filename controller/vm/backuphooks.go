@@ -33,7 +33,7 @@ func setSkip(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) 
 }
 
 // passSkip writes on a running instance whether backups shall not freeze it.
-func (r *Reconciler) passSkip(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
+func passSkip(ctx context.Context, by client.Client, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
 	if vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (r *Reconciler) passSkip(ctx context.Context, vm *kubevirt.VirtualMachine, 
 		return nil
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := client.IgnoreNotFound(r.client.Patch(ctx, vmi, patch)); err != nil {
+	if err := client.IgnoreNotFound(by.Patch(ctx, vmi, patch)); err != nil {
 		return fmt.Errorf("annotate VMI %s: %w", vmi.Name, err)
 	}
 	return nil

@@ -189,7 +189,7 @@ func (r *Reconciler) run(
 				return ctrl.Result{}, err
 			}
 		}
-		if err := errors.Join(r.raiseGeneration(ctx, vm, vmi), r.passSkip(ctx, vm, vmi)); err != nil {
+		if err := errors.Join(r.raiseGeneration(ctx, vm, vmi), passSkip(ctx, r.client, vm, vmi)); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
