@@ -22,7 +22,7 @@ type decision struct {
 // if it has none. It is pure.
 //
 //	Always          there is always an instance: an ended one is replaced
-//	RerunOnFailure  an instance that failed is replaced
+//	RerunOnFailure  an instance that failed is replaced, and one that succeeded deleted
 //	Once            one instance, ever
 //	Manual          as requests to start and stop say
 //	Halted          there is none
@@ -57,8 +57,8 @@ func decideExisting(
 		return decision{}
 	case strategy == kubevirt.RunStrategyAlways:
 		return decision{stop: true}
-	case strategy == kubevirt.RunStrategyRerunOnFailure && failed:
-		return decision{stop: true, again: true}
+	case strategy == kubevirt.RunStrategyRerunOnFailure:
+		return decision{stop: true, again: failed}
 	case startRequested(vm):
 		return decision{stop: true}
 	}

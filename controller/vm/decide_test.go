@@ -53,7 +53,7 @@ func TestDecide(t *testing.T) {
 		{rerun, true, gone, nil, nothing},
 		{rerun, true, gone, []request{startIt}, start},
 		{rerun, true, running, nil, nothing},
-		{rerun, true, ok, nil, nothing},
+		{rerun, true, ok, nil, stop},
 		{rerun, true, ok, []request{startIt}, stop},
 		{rerun, true, failed, nil, decision{stop: true, again: true}},
 		{once, false, gone, nil, start},
