@@ -46,7 +46,7 @@ const (
 // SetUp lets the manager run the reconciler. The index is that of [Reconciler].
 func (e *Evacuations) SetUp(m manager.Manager) error {
 	leaves := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		return o.(*instance).Status.EvacuationNodeName != "" || required(o.(*instance))
+		return o.(*instance).Status.EvacuationNodeName != "" || required(o.(*instance)) || movesVolumes(o.(*instance))
 	})
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(instance), builder.WithPredicates(leaves)).
@@ -74,8 +74,12 @@ func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	volumes, err := e.movesVolumes(ctx, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	evacuates := leaves(vmi, c.EvictionStrategy(vmi))
-	if !evacuates {
+	if !evacuates && !volumes {
 		if updates, err := e.updates(ctx, vmi); err != nil || !updates || !c.MigratesUpdated() {
 			return ctrl.Result{}, err
 		}
@@ -102,6 +106,9 @@ func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 		m.GenerateName, m.Annotations = "kubevirt-workload-update-", map[string]string{kubevirt.WorkloadUpdateMigrationAnnotation: ""}
 		priority = kubevirt.PrioritySystemMaintenance
 	}
+	if volumes {
+		m.Labels = map[string]string{kubevirt.VolumesUpdateMigration: pod.LabelOf(vmi.Name)}
+	}
 	if err := e.Client.Create(ctx, m); err != nil {
 		e.Events.Eventf(vmi, nil, corev1.EventTypeWarning, "FailedCreate", "Evacuate", "Error creating a Migration: %.900s", err.Error())
 		return ctrl.Result{}, fmt.Errorf("create migration of VMI %s: %w", req, err)
@@ -114,6 +121,31 @@ func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 func leaves(vmi *instance, strategy kubevirt.EvictionStrategy) bool {
 	return vmi.Status.EvacuationNodeName != "" && vmi.Status.EvacuationNodeName == vmi.Status.NodeName &&
 		strategy != kubevirt.EvictionStrategyExternal && eligible(vmi) && !instances.Migrating(vmi)
+}
+
+// movesVolumes reports whether an instance asks for its disks to be copied to other PVCs.
+func movesVolumes(vmi *instance) bool {
+	return len(vmi.Status.MigratedVolumes) > 0 && slices.ContainsFunc(vmi.Status.Conditions, func(c kubevirt.VirtualMachineInstanceCondition) bool {
+		return c.Type == kubevirt.VirtualMachineInstanceVolumesChange && c.Status == corev1.ConditionTrue
+	})
+}
+
+// movesVolumes reports whether a migration should copy an instance's disks to other PVCs, and none has.
+func (e *Evacuations) movesVolumes(ctx context.Context, vmi *instance) (bool, error) {
+	if !movesVolumes(vmi) || !eligible(vmi) || instances.Migrating(vmi) {
+		return false, nil
+	}
+	own, err := e.own(ctx, vmi)
+	return err == nil && own != nil && !pod.IsAtDestinations(vmi, own), err
+}
+
+// own returns the pod that has an instance's guest; nil if it is gone.
+func (e *Evacuations) own(ctx context.Context, vmi *instance) (*corev1.Pod, error) {
+	p := new(corev1.Pod)
+	if err := e.Client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: pod.Current(vmi)}, p); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return p, nil
 }
 
 // required reports whether an instance requires a migration.
@@ -129,9 +161,9 @@ func (e *Evacuations) updates(ctx context.Context, vmi *instance) (bool, error) 
 	if !required(vmi) || !eligible(vmi) || instances.Migrating(vmi) {
 		return false, nil
 	}
-	own := new(corev1.Pod)
-	if err := e.Client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: pod.Current(vmi)}, own); err != nil {
-		return false, client.IgnoreNotFound(err)
+	own, err := e.own(ctx, vmi)
+	if err != nil || own == nil {
+		return false, err
 	}
 	return pod.OtherNetworks(vmi, own), nil
 }

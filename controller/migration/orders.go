@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/fields"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 )
@@ -89,7 +90,7 @@ var fingerprint = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // identify asks the source for its fingerprint.
 func (o *orders) identify(ctx context.Context, w work) (order.Identity, error) {
 	var i order.Identity
-	if err := o.give(ctx, w.source, order.Identify, named(w.m), &i); err != nil {
+	if err := o.give(ctx, w.source, order.Identify, order.Departure{Migration: named(w.m), Copied: pod.Copied(w.target)}, &i); err != nil {
 		return i, err
 	}
 	if i.Guest == nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kubevirt "kubevirt.io/api/core/v1"
 	migrations "kubevirt.io/api/migrations/v1alpha1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,6 +22,9 @@ import (
 // waitAgain is how long a migration waits for a place if no event says that one is free.
 const waitAgain = 30 * time.Second
 
+// lookForPVC is how long a migration waits for a PVC to which a disk should be copied.
+const lookForPVC = 2 * time.Second
+
 // places lets one worker at a time look for a place and take it.
 type places struct{ mu sync.Mutex }
 
@@ -32,9 +36,14 @@ func (r *Reconciler) wait(ctx context.Context, m *migration, vmi *instance) (ctr
 	if why := unable(vmi); why != "" {
 		return ctrl.Result{}, r.outcomes.fail(ctx, m, nil, why)
 	}
-	took := false
-	if eligible(vmi) {
-		var err error
+	there, err := r.destinations(ctx, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	took, again := false, waitAgain
+	if !there {
+		again = lookForPVC
+	} else if eligible(vmi) {
 		if took, err = r.take(ctx, m, vmi); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -43,9 +52,26 @@ func (r *Reconciler) wait(ctx context.Context, m *migration, vmi *instance) (ctr
 	case took:
 		return r.proceed(ctx, m, vmi)
 	case m.Status.Phase == kubevirt.MigrationPending:
-		return ctrl.Result{RequeueAfter: waitAgain}, nil
+		return ctrl.Result{RequeueAfter: again}, nil
 	}
-	return ctrl.Result{RequeueAfter: waitAgain}, r.statuses.write(ctx, m, func() { r.statuses.enter(m, kubevirt.MigrationPending) })
+	return ctrl.Result{RequeueAfter: again}, r.statuses.write(ctx, m, func() { r.statuses.enter(m, kubevirt.MigrationPending) })
+}
+
+// destinations reports whether the PVCs exist to which an instance's disks should be copied.
+func (r *Reconciler) destinations(ctx context.Context, vmi *instance) (bool, error) {
+	for _, moved := range vmi.Status.MigratedVolumes {
+		if moved.DestinationPVCInfo == nil {
+			continue
+		}
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: moved.DestinationPVCInfo.ClaimName}, new(corev1.PersistentVolumeClaim))
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("read PVC %s/%s: %w", vmi.Namespace, moved.DestinationPVCInfo.ClaimName, err)
+		}
+	}
+	return true, nil
 }
 
 // take reports whether the migration has a place, and writes that it has.

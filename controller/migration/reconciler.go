@@ -28,6 +28,7 @@ type pods interface {
 	Manifest(ctx context.Context, vmi *instance) (*corev1.Pod, error)
 	PodOf(ctx context.Context, vmi *instance, name string) (*corev1.Pod, error)
 	StateOf(ctx context.Context, p *corev1.Pod) (instances.State, error)
+	UserOf(ctx context.Context, vmi *instance) (string, error)
 }
 
 // nodes gives an order to the VM in a pod; [control.Client].

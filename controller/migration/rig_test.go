@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/nodevirt/nodevirt/controller/hotplug"
+	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
@@ -58,7 +59,7 @@ func newRig(t *testing.T) *rig {
 			for name, key := range indexes() {
 				b = b.WithIndex(new(migration), name, key)
 			}
-			return b
+			return b.WithIndex(new(instance), index.PVC, instances.PVCNames)
 		},
 	})
 	g.restart()
@@ -274,6 +275,7 @@ type fakeNodes struct {
 	answer               map[string]string
 	orders               []string
 	plugged              []order.Plugged // the disks that the guest has got
+	departed             order.Departure // the last such order
 	received             order.Reception // the last such order
 	sent                 order.Sending   // the last such order
 	unsettled            bool
@@ -287,6 +289,11 @@ func (f *fakeNodes) Control(_ context.Context, p *corev1.Pod, most int, name str
 	f.orders = append(f.orders, name)
 	if name == order.Receive && len(arguments) == 1 {
 		if err := json.Unmarshal([]byte(arguments[0]), &f.received); err != nil {
+			return nil, err
+		}
+	}
+	if name == order.Identify && len(arguments) == 1 {
+		if err := json.Unmarshal([]byte(arguments[0]), &f.departed); err != nil {
 			return nil, err
 		}
 	}

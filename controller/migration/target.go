@@ -87,10 +87,19 @@ func (r *Reconciler) mount(ctx context.Context, w work) (waits string, err error
 
 // create makes the target's pod.
 func (r *Reconciler) create(ctx context.Context, w work) (ctrl.Result, error) {
-	p, err := r.pods.Manifest(ctx, instances.WithMACs(pod.AsMoved(w.vmi, w.source)))
+	vmi := pod.AtDestinations(instances.WithMACs(pod.AsMoved(w.vmi, w.source)))
+	user, err := r.pods.UserOf(ctx, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if user != "" {
+		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Failed to make the target pod: "+user)
+	}
+	p, err := r.pods.Manifest(ctx, vmi)
 	if err != nil {
 		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Failed to make the target pod: "+clip(err.Error()))
 	}
+	pod.SetCopied(p, vmi)
 	pod.Target(p, w.vmi, w.m, vmReady(w.source) != nil)
 	switch err := r.client.Create(ctx, p); {
 	case apierrors.IsAlreadyExists(err):

@@ -1,12 +1,13 @@
 package pod
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilnet "k8s.io/utils/net"
 	kubevirt "kubevirt.io/api/core/v1"
-	"maps"
 )
 
 const (

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,6 +46,11 @@ func (l *lifecycle) tryStart(ctx context.Context, c *call, options kubevirt.Star
 	if vmi != nil && !vmi.IsFinal() && vmi.DeletionTimestamp == nil {
 		return c.conflict("VM is already running")
 	}
+	if slices.ContainsFunc(vm.Status.Conditions, func(c kubevirt.VirtualMachineCondition) bool {
+		return c.Type == kubevirt.VirtualMachineManualRecoveryRequired && c.Status == corev1.ConditionTrue
+	}) {
+		return unrecovered(c)
+	}
 	switch strategy {
 	case kubevirt.RunStrategyHalted:
 		if options.Paused { // the reconciler then changes the strategy
@@ -58,6 +65,11 @@ func (l *lifecycle) tryStart(ctx context.Context, c *call, options kubevirt.Star
 		return l.request(ctx, c, vm, options.DryRun, requests...)
 	}
 	return c.conflict("%s does not support manual start requests", strategy)
+}
+
+// unrecovered refuses to start a VM whose disks are being copied to other PVCs, or were when it ended.
+func unrecovered(c *call) error {
+	return c.conflict("VM recovery required: its disks are not copied to the PVCs of its template: wait for the migration, or have the template name the former PVCs")
 }
 
 func startRequest(options kubevirt.StartOptions) kubevirt.VirtualMachineStateChangeRequest {
@@ -128,6 +140,9 @@ func (l *lifecycle) tryRestart(ctx context.Context, c *call, options kubevirt.Re
 	}
 	if vmi == nil || vmi.IsFinal() {
 		return c.conflict("VM is not running: %s", kubevirt.StartRequest)
+	}
+	if s := vm.Status.VolumeUpdateState; s != nil && s.VolumeMigrationState != nil && len(s.VolumeMigrationState.MigratedVolumes) > 0 {
+		return unrecovered(c)
 	}
 	err = l.request(ctx, c, vm, options.DryRun,
 		kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StopRequest, UID: &vmi.UID},

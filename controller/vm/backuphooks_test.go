@@ -26,7 +26,9 @@ func TestSkipBackupHooks(t *testing.T) {
 	want("true")
 	g.edit(func(vm *kubevirt.VirtualMachine) { delete(vm.Annotations, key) })
 	want("")
-	g.edit(func(vm *kubevirt.VirtualMachine) { vm.Spec.Template.ObjectMeta.Annotations = map[string]string{key: "1"} })
+	g.edit(func(vm *kubevirt.VirtualMachine) {
+		vm.Spec.Template.ObjectMeta.Annotations = map[string]string{key: "1"}
+	})
 	want("1")
 	g.edit(func(vm *kubevirt.VirtualMachine) { metav1.SetMetaDataAnnotation(&vm.ObjectMeta, key, "false") })
 	want("false")

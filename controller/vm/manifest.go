@@ -19,6 +19,7 @@ func Supported() fields.Supported {
 			fields.At("running", fields.Boolean),
 			fields.At("runStrategy", fields.OneOf(kubevirt.RunStrategyAlways, kubevirt.RunStrategyRerunOnFailure,
 				kubevirt.RunStrategyManual, kubevirt.RunStrategyHalted, kubevirt.RunStrategyOnce)),
+			fields.At("updateVolumesStrategy", fields.OneOf(kubevirt.UpdateVolumesStrategyReplacement, kubevirt.UpdateVolumesStrategyMigration)),
 			fields.At("instancetype.kind", kindOf("VirtualMachineInstancetype", "VirtualMachineClusterInstancetype")),
 			fields.At("instancetype.name", fields.Subdomain),
 			fields.At("instancetype.revisionName", fields.Subdomain),

@@ -55,6 +55,7 @@ type Reconciler struct {
 	dumps       *dumps
 	cards       *cards
 	suspends    *suspends
+	moves       *volumeMigrations
 	volumes     interface {
 		statuses(ctx context.Context, vm *kubevirt.VirtualMachine) (all []kubevirt.VolumeSnapshotStatus, classless bool, err error)
 	}
@@ -68,6 +69,7 @@ func NewReconciler(o Options) *Reconciler {
 		dumps:    &dumps{client: o.Client, live: o.Live},
 		cards:    &cards{client: o.Client},
 		suspends: &suspends{client: o.Client, live: o.Live, saves: o.Memory, events: o.Events},
+		moves:    &volumeMigrations{client: o.Client, dataVolumes: o.DataVolumes, events: o.Events},
 		volumes:  &snapshottables{client: o.Client, live: o.Live, snapshots: o.Snapshots, now: o.Now},
 	}
 }
@@ -135,6 +137,12 @@ func (r *Reconciler) run(
 	now := r.now()
 	o := outcome{vmi: vmi, strategy: strategy, staged: c.Staged(), startFailure: failureUnder(strategy, vm.Status.StartFailure, vmi, now)}
 	o.failure = errors.Join(r.keepTypes(ctx, vm, vmi, c.ReferencePolicy()), r.createDataVolumes(ctx, vm))
+	o.unmoved, o.moving, err = r.moves.follow(ctx, vm, vmi, o.staged, func(vmi *kubevirt.VirtualMachineInstance) (*kubevirt.VirtualMachineInstanceTemplateSpec, error) {
+		return r.templateOf(ctx, vm, vmi)
+	})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	if err := r.plug(ctx, vm, vmi); apierrors.IsConflict(err) {
 		return ctrl.Result{}, err // the cache was behind
 	} else if err != nil {
@@ -160,6 +168,9 @@ func (r *Reconciler) run(
 	o.decision = decide(&considered, strategy, vmi, now)
 	o.wanted = wantsStart(&considered, strategy)
 	if vm.Status.RestoreInProgress != nil { // its disks are not the guest's yet
+		o.decision.start = false
+	}
+	if o.unrecovered = unrecovered(vm, vmi); len(o.unrecovered) > 0 { // which PVCs have the data?
 		o.decision.start = false
 	}
 	if o.wanted || vmi != nil && vmi.Status.Phase != kubevirt.Running {

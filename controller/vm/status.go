@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,11 @@ type outcome struct {
 	// snapshots say which volumes snapshots have; nil if that is unknown.
 	snapshots  []kubevirt.VolumeSnapshotStatus
 	lacksClass bool // a PVC has no VolumeSnapshotClass
+	// unrecovered are the volumes of which it is open on which PVCs their data is, or will be.
+	unrecovered []migratedVolume
+	// unmoved is why volumes do not migrate as the template says, moving when to look again at those that do.
+	unmoved string
+	moving  time.Duration
 	// suspending is when to look again at a guest that is being saved; 0 for none.
 	suspending time.Duration
 }
@@ -41,6 +47,8 @@ func (o outcome) again(now time.Time) time.Duration {
 	switch {
 	case o.suspending > 0:
 		return o.suspending
+	case o.moving > 0:
+		return o.moving
 	case errors.Is(o.failure, errNeedsCDI):
 		return lookForCDI
 	case o.decision.wait > 0:
@@ -122,6 +130,7 @@ func status(vm *kubevirt.VirtualMachine, o outcome, now time.Time) kubevirt.Virt
 	}
 	s.MemoryDumpRequest = nextDump(vm, o.vmi, metav1.NewTime(now))
 	s.PrintableStatus = printable(vm, o)
+	s.VolumeUpdateState = volumeUpdateState(o.unrecovered)
 	s.Conditions = conditions(vm, o, now)
 	return s
 }
@@ -156,7 +165,13 @@ func conditions(vm *kubevirt.VirtualMachine, o outcome, now time.Time) []cond {
 	if o.vmi != nil && !o.vmi.IsFinal() && (outdated(vm, o.template, o.vmi) || o.staged && changed(vm, o.vmi) || cardsOutdated(vm, o.vmi, o.staged)) {
 		wanted = append(wanted, cond{
 			Type: kubevirt.VirtualMachineRestartRequired, Status: corev1.ConditionTrue,
-			Reason: "RestartRequired", Message: "the template has changed since the start; restart the VM to apply it",
+			Reason: "RestartRequired", Message: cmp.Or(o.unmoved, "the template has changed since the start; restart the VM to apply it"),
+		})
+	}
+	if len(o.unrecovered) > 0 && (o.vmi == nil || o.vmi.IsFinal()) {
+		wanted = append(wanted, cond{
+			Type: kubevirt.VirtualMachineManualRecoveryRequired, Status: corev1.ConditionTrue, Reason: "VolumesChange",
+			Message: "The VM ended before its disks were copied: have the template name the PVCs that have its data, or remove updateVolumesStrategy if it does",
 		})
 	}
 	for i := range wanted {

@@ -41,12 +41,13 @@ func check(r *admission.Review) field.ErrorList {
 // checkUpdate refuses changes of an instance's spec, since its pod and its guest
 // exist already, except for the volumes and network cards that a VM which runs can get and lose, for more vCPUs
 // and memory up to its maximums, for the links of its network cards, for its secondary networks and its placement,
-// by which migrations go, and for less time to shut down. The spec of a VirtualMachine may change: the next instance has it.
+// by which migrations go, for the PVCs to which its disks were copied, and for less time to shut down. The spec of a VirtualMachine may change: the next instance has it.
 func checkUpdate(r *admission.Review) field.ErrorList {
 	old, now, problems := withoutPlugged(r)
 	old, now, p := withoutNewCards(r, old, now)
 	problems = append(problems, p...)
 	old, now = withoutPlacement(old), withoutPlacement(now)
+	old, now = withoutMoved(r, old, now)
 	may := changing(old, now)
 	for _, at := range differences(field.NewPath("spec"), old, now) {
 		if slices.Contains(may, at.String()) {
@@ -69,6 +70,38 @@ func withoutPlacement(spec any) any {
 		delete(fields, key)
 	}
 	return fields
+}
+
+// withoutMoved returns decoded specs without the volumes that change to the PVCs to which the instance's status has its
+// disks copied.
+func withoutMoved(r *admission.Review, before, after any) (was, is any) {
+	var status kubevirt.VirtualMachineInstanceStatus
+	if decode(r.Old["status"], &status) != nil || len(status.MigratedVolumes) == 0 {
+		return before, after
+	}
+	var now kubevirt.VirtualMachineInstanceSpec
+	if decode(after, &now) != nil {
+		return before, after
+	}
+	moved := map[string]bool{}
+	for _, m := range status.MigratedVolumes {
+		moved[m.VolumeName] = m.DestinationPVCInfo != nil && m.DestinationPVCInfo.ClaimName == pod.ClaimOf(pod.VolumeOf(&now, m.VolumeName))
+	}
+	strip := func(spec any) any {
+		fields, _ := spec.(map[string]any)
+		list, _ := fields["volumes"].([]any)
+		list = slices.Clone(list)
+		for i, v := range list {
+			volume, _ := v.(map[string]any)
+			if name, _ := volume["name"].(string); moved[name] {
+				list[i] = map[string]any{"name": name}
+			}
+		}
+		fields = maps.Clone(fields)
+		fields["volumes"] = list
+		return fields
+	}
+	return strip(before), strip(after)
 }
 
 // differences returns the paths at which two decoded JSON values differ.
@@ -143,7 +176,7 @@ func changing(before, after any) []string {
 	return paths
 }
 
-func decode(tree any, into *kubevirt.VirtualMachineInstanceSpec) error {
+func decode(tree, into any) error {
 	text, err := json.Marshal(tree)
 	if err != nil {
 		return err

@@ -87,6 +87,28 @@ func TestCheckLinks(t *testing.T) {
 	}
 }
 
+// TestCheckMoved: a volume may get the PVC to which the instance's status has its disk copied, and no other.
+func TestCheckMoved(t *testing.T) {
+	const before = `{"domain": {}, "volumes": [{"name": "root", "containerDisk": {"image": "a"}}, {"name": "data", "dataVolume": {"name": "old"}}]}`
+	for _, tt := range []struct{ volume, status, want string }{
+		{`"persistentVolumeClaim": {"claimName": "new"}`, `{"migratedVolumes": [{"volumeName": "data", "destinationPVCInfo": {"claimName": "new"}}]}`, ""},
+		{`"dataVolume": {"name": "new"}`, `{"migratedVolumes": [{"volumeName": "data", "destinationPVCInfo": {"claimName": "new"}}]}`, ""},
+		{`"dataVolume": {"name": "other"}`, `{"migratedVolumes": [{"volumeName": "data", "destinationPVCInfo": {"claimName": "new"}}]}`, "spec.volumes[1].dataVolume.name"},
+		{`"dataVolume": {"name": "new"}`, `{"migratedVolumes": [{"volumeName": "root", "destinationPVCInfo": {"claimName": "new"}}]}`, "spec.volumes[1].dataVolume.name"},
+		{`"dataVolume": {"name": "new"}`, `{}`, "spec.volumes[1].dataVolume.name"},
+	} {
+		r := review(t, strings.Replace(before, `"dataVolume": {"name": "old"}`, tt.volume, 1), before)
+		r.Old["status"] = decoded(t, tt.status)
+		var paths []string
+		for _, p := range checkUpdate(r) {
+			paths = append(paths, p.Field)
+		}
+		if got := strings.Join(paths, ", "); got != tt.want {
+			t.Errorf("%s with %s: %q, want %q", tt.volume, tt.status, got, tt.want)
+		}
+	}
+}
+
 // TestCheckCards: a running instance may get network cards at the end that running VMs can get, and lose absent ones.
 func TestCheckCards(t *testing.T) {
 	const before = `{"domain": {"devices": {"interfaces": [{"name": "default"}, {"name": "gone", "state": "absent"}, {"name": "lan", "bridge": {}}]}},

@@ -46,7 +46,9 @@ func TestBackupHooks(t *testing.T) {
 	want(0)
 
 	g = newRig(t)
-	g.add(func(v *kubevirt.VirtualMachineInstance) { metav1.SetMetaDataAnnotation(&v.ObjectMeta, command, `["/sync"]`) })
+	g.add(func(v *kubevirt.VirtualMachineInstance) {
+		metav1.SetMetaDataAnnotation(&v.ObjectMeta, command, `["/sync"]`)
+	})
 	g.reconcile()
 	want(1)
 }

@@ -120,6 +120,9 @@ func unshared(vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) string 
 		if use.Dump { // the target's node gets it after the guest
 			continue
 		}
+		if slices.ContainsFunc(vmi.Status.MigratedVolumes, func(m kubevirt.StorageMigratedVolumeInfo) bool { return m.VolumeName == use.Volume }) {
+			continue // the target has another one
+		}
 		pvc := pvcs[use.Name]
 		if pvc == nil {
 			return fmt.Sprintf("cannot migrate VMI: Unable to determine if PVC %s is shared, %s", use.Name, rule)

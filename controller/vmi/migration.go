@@ -1,6 +1,7 @@
 package vmi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -63,6 +64,22 @@ func (m *Pods) Manifest(ctx context.Context, vmi *kubevirt.VirtualMachineInstanc
 		}
 	}
 	return pod.New(vmi, objects, network, options)
+}
+
+// UserOf returns who else uses the PVCs to which the instance's disks are about to be copied, which deletes what they
+// hold; "" if they are unused.
+func (m *Pods) UserOf(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (string, error) {
+	for _, moved := range vmi.Status.MigratedVolumes {
+		if moved.DestinationPVCInfo == nil {
+			continue
+		}
+		// Whatever its access mode is.
+		t, err := m.pvcs.inUse(ctx, vmi, pod.PVC{Volume: moved.VolumeName, Name: moved.DestinationPVCInfo.ClaimName}, new(corev1.PersistentVolumeClaim))
+		if err != nil || t != nil {
+			return cmp.Or(t, new(trouble)).message, err
+		}
+	}
+	return "", nil
 }
 
 // State is what the cluster reports of a pod's VM.

@@ -59,7 +59,7 @@ func newRig(t *testing.T) *rig {
 			for name, key := range NodeIndexes() {
 				b = b.WithIndex(new(corev1.Node), name, key)
 			}
-			b = b.WithIndex(new(kubevirt.VirtualMachineInstance), index.PVC, pvcNames)
+			b = b.WithIndex(new(kubevirt.VirtualMachineInstance), index.PVC, PVCNames)
 			return b.WithIndex(new(corev1.Event), "involvedObject.uid", func(o client.Object) []string {
 				return []string{string(o.(*corev1.Event).InvolvedObject.UID)}
 			})

@@ -59,9 +59,9 @@ func NodeIndexes() map[string]client.IndexerFunc {
 	}
 }
 
-// pvcNames returns the names of an instance's PVCs, for the index, with those that its VM
+// PVCNames returns the names of an instance's PVCs, for the index, with those that its VM
 // is about to lose.
-func pvcNames(o client.Object) []string {
+func PVCNames(o client.Object) []string {
 	vmi := o.(*kubevirt.VirtualMachineInstance)
 	var names []string
 	for _, use := range pod.PVCs(&vmi.Spec) {
@@ -87,7 +87,7 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 			return err
 		}
 	}
-	if err := index.Add(ctx, m, new(kubevirt.VirtualMachineInstance), index.PVC, pvcNames); err != nil {
+	if err := index.Add(ctx, m, new(kubevirt.VirtualMachineInstance), index.PVC, PVCNames); err != nil {
 		return err
 	}
 	if _, err := m.GetCache().GetInformer(ctx, new(corev1.ResourceQuota)); err != nil { // for limits

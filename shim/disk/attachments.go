@@ -13,9 +13,10 @@ import (
 
 // Attachments gives VMs their disks while they run.
 type Attachments struct {
-	kinds kinds
-	files folders
-	reach limiter
+	kinds   kinds
+	volumes pvc
+	files   folders
+	reach   limiter
 }
 
 // Attach makes what the disks need while their VM runs, and opens the files of each

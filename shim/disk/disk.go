@@ -102,7 +102,7 @@ func New(o Options) *Disks {
 	}
 	volumes := newPVC(o, &reservations{})
 	kinds := newKinds(o, files, registry, imports, volumes)
-	attachments := &Attachments{kinds: kinds, files: files, reach: o.Reach}
+	attachments := &Attachments{kinds: kinds, volumes: volumes, files: files, reach: o.Reach}
 	return &Disks{
 		Maker: &Maker{kinds: kinds, images: o.Unpacker, volumes: volumes}, Attachments: attachments, Exports: exports, Imports: imports,
 		Keeper: &Keeper{
@@ -152,7 +152,7 @@ func (f folders) path(k Disk, name string) string {
 }
 
 // comes reports whether the guest is still on another node, which has its volumes in use.
-func (k Disk) comes() bool { return k.VM.Incoming != "" }
+func (k Disk) comes() bool { return k.VM.Incoming != "" && !k.Copied }
 
 // image returns the registry disk below; without one, a value that opens nothing.
 func (k Disk) image() imageunpack.Disk {

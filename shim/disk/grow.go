@@ -109,6 +109,9 @@ func (b blockPVC) room(k Disk, _ int64) (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	if k.Content.Length > 0 { // QEMU does not change it
+		return f, k.Content.Length, nil
+	}
 	size, err := persist.Size(f)
 	return f, size, err
 }

@@ -109,7 +109,7 @@ func (b blockPVC) recover(k Disk, active bool) error {
 }
 
 func (b blockPVC) describe(k Disk) domain.Disk {
-	return describePVC(k, domain.Layer{Path: b.node(k), Block: true})
+	return describePVC(k, domain.Layer{Path: b.node(k), Block: true, Length: k.Content.Length})
 }
 
 // node is the VM's own node of the device. QEMU has no right on the volume's.

@@ -50,7 +50,7 @@ func (p filePVC) create(ctx context.Context, k Disk) error {
 	if err := p.fits(k); err != nil {
 		return err
 	}
-	f, err := p.open(k, k.Content.Image != nil || k.Size > 0)
+	f, err := p.open(k, k.Content.Image != nil || k.Size > 0 || k.Copied)
 	if err != nil {
 		return err
 	}

@@ -117,6 +117,8 @@ type Layer struct {
 	Path string
 	// Block means that Path is a block device. libvirt accepts no descriptor of one.
 	Block bool
+	// Length is how many bytes of a block device the guest has; 0 for all.
+	Length int64
 	// ISCSI is the layer's iSCSI disk, in place of Path.
 	ISCSI *ISCSI
 	// RBD is the layer's image in Ceph, in place of Path.

@@ -110,7 +110,11 @@ func source(l Layer) *libvirtxml.DomainDiskSource {
 		return &libvirtxml.DomainDiskSource{Network: l.RBD.source()}
 	}
 	if l.Block {
-		return &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: l.Path}}
+		s := &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: l.Path}}
+		if l.Length > 0 {
+			s.Slices = &libvirtxml.DomainDiskSlices{Slices: []libvirtxml.DomainDiskSlice{{Type: "storage", Size: uint(l.Length)}}}
+		}
+		return s
 	}
 	return &libvirtxml.DomainDiskSource{
 		File: &libvirtxml.DomainDiskSourceFile{File: l.Path, FDGroup: l.FDGroup},

@@ -106,6 +106,7 @@ func richDomain() Description {
 		vmspec.Disk{Name: "pristine", Bus: vmspec.BusVirtio, IOThread: 1},
 		vmspec.Disk{Name: "host", Bus: vmspec.BusVirtio, IOThread: 1, Queues: 8},
 		vmspec.Disk{Name: "shared", Bus: vmspec.BusVirtio, Cache: "none", Shareable: true, IOThread: 1},
+		vmspec.Disk{Name: "long", Bus: vmspec.BusVirtio},
 	)
 	m.Spec.IOThreads = 2
 	for i, target := range vmspec.Targets(m.Spec.Disks) {
@@ -129,6 +130,7 @@ func richDomain() Description {
 		}},
 		raw("/var/data/host.img", "host-top", false),
 		Disk{Layers: []Layer{{Format: "raw", Path: "/run/vm/shared", Block: true}}},
+		Disk{Layers: []Layer{{Format: "raw", Path: "/run/vm/long", Block: true, Length: 512 << 20}}},
 	)
 	m.Spec.Interfaces[0].Model = "e1000e"
 	m.Spec.RNG, m.Spec.Balloon, m.Spec.EndOnReboot = false, false, true

@@ -16,6 +16,8 @@ type Disk struct {
 	Import *Import `json:"import,omitempty"`
 	// Network is how QEMU reaches a disk over the network; nil for other disks.
 	Network *NetworkDisk `json:"network,omitempty"`
+	// Length is how many bytes of its device a guest has as a disk, if the device is longer; 0 for all.
+	Length int64 `json:"length,omitempty"`
 	// BlockSize is that of the volume of a disk whose guest must see it.
 	BlockSize vmspec.BlockSize `json:"blockSize,omitzero"`
 }

@@ -44,6 +44,9 @@ const (
 	AnnotationDiskOrigin = AnnotationPrefix + "disk-origin"
 	// AnnotationBlankDisks names volumes in which the node creates a disk, and its size.
 	AnnotationBlankDisks = AnnotationPrefix + "blank-disks"
+	// AnnotationCopiedVolumes names volumes, with commas, that become copies of the disks that a guest brings with its
+	// migration: what they hold is lost.
+	AnnotationCopiedVolumes = AnnotationPrefix + "copied-volumes"
 	// AnnotationNetworkConfig is cloud-init's network configuration, word for word.
 	AnnotationNetworkConfig = AnnotationPrefix + "cloud-init-network-config"
 	// AnnotationSSHKeys are lines in the format of OpenSSH's authorized_keys.
@@ -65,6 +68,7 @@ func Annotations() []string {
 		AnnotationNetworkConfig,
 		AnnotationUserData,
 		AnnotationBlankDisks,
+		AnnotationCopiedVolumes,
 		AnnotationDiskMode,
 		AnnotationDiskOrigin,
 		AnnotationDownwardMetrics,
@@ -149,6 +153,7 @@ type wishes struct {
 	imports       []string
 	origins       map[string]string // names of registry disks, by PVC
 	blanks        blanks
+	copies        copies
 	network       map[string]NetworkDisk
 	metrics       bool
 	bindings      bindings
@@ -196,6 +201,9 @@ func readAnnotations(annotations map[string]string) (wishes, error) {
 		case AnnotationBlankDisks:
 			b, err := parseBlanks(value)
 			w.blanks, errs = b, append(errs, err)
+		case AnnotationCopiedVolumes:
+			c, err := parseCopies(value, annotations[AnnotationMigration])
+			w.copies, errs = c, append(errs, err)
 		case AnnotationVMI:
 			vmi, problems := DecodeVMI([]byte(value))
 			w.vmi, errs = vmi, append(errs, annotationError(problems))

@@ -136,6 +136,8 @@ type Disk struct {
 	ErrorPolicy string `json:"errorPolicy,omitempty"`
 	// Shared says that the folder of a SourceHostDisk is the same on all nodes.
 	Shared bool `json:"shared,omitempty"`
+	// Copied makes a SourcePVC the copy of the disk that the guest of a migration brings.
+	Copied bool `json:"copied,omitempty"`
 	// Shareable lets other VMs write the volume at the same time.
 	Shareable bool `json:"shareable,omitempty"`
 	// BlockSize is what the guest sees of the disk's blocks.
@@ -180,6 +182,11 @@ func (d Disk) Transfer() (m Transfer, why string) {
 		return TransferRemade, "" // the guest wrote nothing
 	}
 	return m, ""
+}
+
+// Copies reports whether a live migration can copy the disk to another PVC.
+func (d Disk) Copies() bool {
+	return d.Source == SourcePVC && d.Network == nil && !d.ReadOnly && !d.CDROM && !d.LUN && !d.Shareable
 }
 
 // Begins returns the source of the disk's first content: that of its origin, or

@@ -457,8 +457,11 @@ func TestBadAnnotations(t *testing.T) {
 		annotations map[string]string
 		want        string
 	}{
-		{"unknown", map[string]string{"nodevirt.io/vmis": "", "nodevirt.io/": ""}, `annotation nodevirt.io/: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/downward-metrics, nodevirt.io/imported-disks, nodevirt.io/migration, nodevirt.io/network-bindings, nodevirt.io/network-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi
-annotation nodevirt.io/vmis: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/downward-metrics, nodevirt.io/imported-disks, nodevirt.io/migration, nodevirt.io/network-bindings, nodevirt.io/network-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`},
+		{"unknown", map[string]string{"nodevirt.io/vmis": "", "nodevirt.io/": ""}, `annotation nodevirt.io/: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/copied-volumes, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/downward-metrics, nodevirt.io/imported-disks, nodevirt.io/migration, nodevirt.io/network-bindings, nodevirt.io/network-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi
+annotation nodevirt.io/vmis: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/copied-volumes, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/downward-metrics, nodevirt.io/imported-disks, nodevirt.io/migration, nodevirt.io/network-bindings, nodevirt.io/network-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`},
+		{"copies without a migration", map[string]string{vmspec.AnnotationCopiedVolumes: "a"}, `nodevirt.io/copied-volumes: only a pod with the annotation nodevirt.io/migration waits for a guest`},
+		{"copies twice", map[string]string{vmspec.AnnotationMigration: "m", vmspec.AnnotationCopiedVolumes: "a,,a"}, `nodevirt.io/copied-volumes: "": write the names of volumes, each once
+nodevirt.io/copied-volumes: "a": write the names of volumes, each once`},
 		{"not text", map[string]string{vmspec.AnnotationUserData: "\xff"}, `nodevirt.io/cloud-init-user-data: not UTF-8 text`},
 		{"container", map[string]string{vmspec.AnnotationVMContainer: "A b"}, `nodevirt.io/vm-container: "A b" is not a container's name`},
 		{"size", map[string]string{vmspec.AnnotationUserData: strings.Repeat("a", 256<<10)}, `annotations under nodevirt.io/: 262176 bytes; at most 262144 are allowed`},
@@ -538,7 +541,7 @@ func TestValidateSandbox(t *testing.T) {
 		NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
 	}}
 	checkError(t, vmspec.ValidateSandbox(p), `a VM needs a separate pod network; remove hostNetwork or runtimeClassName vm
-annotation nodevirt.io/x: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/downward-metrics, nodevirt.io/imported-disks, nodevirt.io/migration, nodevirt.io/network-bindings, nodevirt.io/network-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`)
+annotation nodevirt.io/x: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/copied-volumes, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/downward-metrics, nodevirt.io/imported-disks, nodevirt.io/migration, nodevirt.io/network-bindings, nodevirt.io/network-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`)
 	// One that says nothing of machines may hold ordinary containers alone.
 	p.Annotations = nil
 	if err := vmspec.ValidateSandbox(p); err != nil {

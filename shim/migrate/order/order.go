@@ -21,7 +21,7 @@ import (
 
 // The machine controls. Each takes one argument, the JSON of the type beside it.
 const (
-	Identify = "migrate-identify" // Migration; answers Identity
+	Identify = "migrate-identify" // Departure; answers Identity
 	Receive  = "migrate-receive"  // Reception; answers Identity
 	Send     = "migrate-send"     // Sending; answers Report
 	Status   = "migrate-status"   // Migration; answers Report
@@ -36,6 +36,14 @@ const Annotation = "nodevirt.io/migration"
 // Migration names a migration by the UID of its object.
 type Migration struct {
 	Migration string `json:"migration"`
+}
+
+// Departure is an order to a source to identify itself.
+type Departure struct {
+	Migration
+	// Copied are the names of disks on PVCs that are copied to other PVCs, which the target's pod has. Nodes of
+	// earlier versions refuse them.
+	Copied []string `json:"copied,omitempty"`
 }
 
 // Identity is how one end is reached and recognised.
@@ -60,6 +68,8 @@ type Guest struct {
 	// Disks identify the content below the disks that are copied, by the disks' names:
 	// the target must have the same.
 	Disks map[string]string `json:"disks,omitempty"`
+	// Lengths are the sizes in bytes of the disks that are copied to other PVCs, by the disks' names.
+	Lengths map[string]int64 `json:"lengths,omitempty"`
 	// Cards are the addresses of the cards with the binding bridge, by the cards' names: the
 	// target must have the same.
 	Cards map[string]string `json:"cards,omitempty"`

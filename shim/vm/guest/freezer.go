@@ -37,7 +37,7 @@ func freezerControl(f *Freezes, p pauses, args []string) (control, error) {
 	}
 	switch err := flags.Parse(args); {
 	case err != nil:
-		return nil, fmt.Errorf("%w: %s: %.200s", vmerrors.ErrInvalid, freezer, err)
+		return nil, fmt.Errorf("%w: %s: %.200s", vmerrors.ErrInvalid, freezer, err.Error())
 	case *freeze == *thaw || flags.NArg() > 0:
 		return nil, fmt.Errorf("%w: %s takes one of --freeze and --unfreeze", vmerrors.ErrInvalid, freezer)
 	case *seconds < 0:

@@ -2,6 +2,7 @@ package move
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	kubevirt "kubevirt.io/api/core/v1"
@@ -88,11 +89,12 @@ func Bound(r record.Container) []string {
 	return why
 }
 
-// copied returns the names in the guest of the disks whose content is copied.
-func copied(r record.Container) []string {
+// copied returns the names in the guest of the disks whose content is copied: those on no volume, and those that
+// are copied to other PVCs.
+func copied(r record.Container, to []string) []string {
 	var all []string
 	for _, d := range r.Spec.Disks {
-		if m, _ := d.Transfer(); m == vmspec.TransferCopied {
+		if m, _ := d.Transfer(); m == vmspec.TransferCopied || slices.Contains(to, d.Name) {
 			all = append(all, d.Target)
 		}
 	}

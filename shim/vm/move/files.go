@@ -11,7 +11,7 @@ import (
 // find returns an error if the files of the disks with which a guest that comes was started may be others here.
 func (m *targets) find(r record.Container) error {
 	for _, d := range r.Spec.Disks {
-		if d.Source != vmspec.SourcePVC || d.Block {
+		if d.Source != vmspec.SourcePVC || d.Block || d.Copied {
 			continue
 		}
 		if err := m.o.Disks.Same(r, d); err != nil {

@@ -20,6 +20,7 @@ type end interface{ Record() handover.Record }
 // once, under the mutex.
 type migration struct {
 	uid      string
+	copies   []string // names of disks that the source copies to other PVCs
 	identity link.Identity
 	copied   atomic.Int64               // bytes sent to the target
 	job      atomic.Pointer[domain.Job] // of a copy in progress; may be nil

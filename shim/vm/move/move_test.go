@@ -216,6 +216,21 @@ func (r *rig) Same(_ record.Container, d vmspec.Disk) error {
 	return r.note("look at " + d.Name)
 }
 
+// Length implements disk's: each PVC has a length of 512 bytes, and Fit makes others that.
+func (r *rig) Length(_ record.Container, d vmspec.Disk) (int64, error) {
+	if !d.Copies() {
+		return 0, errOther
+	}
+	return 512, nil
+}
+
+func (r *rig) Fit(_ record.Container, d vmspec.Disk, length int64) (int64, error) {
+	if d.Name == r.other {
+		return 0, errOther
+	}
+	return length, r.note("fit " + d.Name)
+}
+
 func (r *rig) NetworkNamespace(context.Context, string) (string, error) { return "/run/netns/x", nil }
 
 func (r *rig) SetUnsettled(_ *table.VM, message string) {

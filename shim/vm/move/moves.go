@@ -61,6 +61,10 @@ type Disks interface {
 	Unplug(ctx context.Context, r record.Container, d vmspec.Disk) error
 	// Same returns an error if this node may have another file than the guest's node.
 	Same(r record.Container, d vmspec.Disk) error
+	// Length returns how many bytes of its PVC a guest has as a disk, and Fit makes another PVC one for the copy. It
+	// returns the length of a disk that is shorter than its device, else 0.
+	Length(r record.Container, d vmspec.Disk) (int64, error)
+	Fit(r record.Container, d vmspec.Disk, length int64) (int64, error)
 }
 
 // Sandboxes finds pods' network namespaces; package sandbox's Sandboxes.
@@ -175,10 +179,10 @@ func (m *node) file(r record.Container) *handover.File {
 	return handover.NewFile(m.o.Layout.Folder(r.ID))
 }
 
-// machine returns the VM as package migrate needs it.
-func (m *node) machine(r record.Container) (migrate.VM, error) {
+// machine returns the VM as package migrate needs it. To has the names of the disks that are copied to other PVCs.
+func (m *node) machine(r record.Container, to []string) (migrate.VM, error) {
 	id, err := uuid.Parse(r.Domain.UUID)
-	disks := copied(r)
+	disks := copied(r, to)
 	return migrate.VM{
 		Libvirtd: m.o.Libvirtd, Name: r.Domain.Name, UUID: id, UID: r.Domain.UID, GID: r.Domain.GID,
 		Sockets: migrate.Sockets{Dir: m.o.Layout.MigrationDir(r.ID)}, CopyDisks: len(disks) > 0, Disks: disks, Domains: m.o.Domains,

@@ -65,7 +65,7 @@ func (m *Moves) Recover(v *table.VM) {
 
 // recovered returns a migration as its record says.
 func (m *node) recovered(v *table.VM, r record.Container, rec handover.Record) (*migration, error) {
-	machine, err := m.machine(r)
+	machine, err := m.machine(r, waiting(r))
 	if err != nil {
 		return nil, err
 	}

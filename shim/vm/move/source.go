@@ -43,12 +43,12 @@ func (l leaving) Keep(ctx context.Context) error {
 }
 
 // identify makes the source's identity for a migration.
-func (m *sources) identify(ctx context.Context, v *table.VM, a order.Migration) (order.Identity, error) {
+func (m *sources) identify(ctx context.Context, v *table.VM, a order.Departure) (order.Identity, error) {
 	s := m.of(v)
 	s.orders.Lock()
 	defer s.orders.Unlock()
 	r := v.Record()
-	one, err := m.free(v, a.Migration)
+	one, err := m.free(v, a.Migration.Migration)
 	if err != nil {
 		return order.Identity{}, err
 	}
@@ -63,11 +63,14 @@ func (m *sources) identify(ctx context.Context, v *table.VM, a order.Migration) 
 		return order.Identity{}, err
 	}
 	own.Plugged = departing(r)
+	if own.Lengths, err = m.lengths(r, a.Copied); err != nil {
+		return order.Identity{}, err
+	}
 	if one == nil {
 		if err := m.runs(ctx, r); err != nil {
 			return order.Identity{}, err
 		}
-		one = &migration{uid: a.Migration}
+		one = &migration{uid: a.Migration.Migration, copies: a.Copied}
 		if one.identity, err = link.NewIdentity(); err != nil {
 			return order.Identity{}, err
 		}
@@ -139,7 +142,7 @@ func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order
 	if err != nil {
 		return order.Report{}, err
 	}
-	machine, err := m.machine(r)
+	machine, err := m.machine(r, one.copies)
 	if err != nil {
 		return order.Report{}, err
 	}

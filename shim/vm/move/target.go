@@ -150,6 +150,9 @@ func (m *targets) adopt(ctx context.Context, v *table.VM, uid string, guest orde
 		return fmt.Errorf("%w: container %s on this node has the same VM: a VM moves to another node, and comes back "+
 			"when its former container is cleaned up", vmerrors.ErrExists, o.ID)
 	}
+	if r, err = m.fit(r, guest); err != nil {
+		return err
+	}
 	if r, err = m.replace(ctx, r, plugged, guest.Plugged); err != nil {
 		return err
 	}
@@ -175,7 +178,7 @@ func (m *targets) listener(ctx context.Context, r record.Container, node netip.A
 // listen makes what the target needs, and serves the source in the background.
 func (m *targets) listen(ctx context.Context, v *table.VM, one *migration, peer link.Fingerprint, node netip.Addr) (err error) {
 	r := v.Record()
-	machine, err := m.machine(r)
+	machine, err := m.machine(r, waiting(r))
 	if err != nil {
 		return err
 	}

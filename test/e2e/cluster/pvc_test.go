@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -25,7 +26,13 @@ func localPVC(t *testing.T, name, mode, path string) {
 // sizedPVC is localPVC with a size.
 func sizedPVC(t *testing.T, name, mode, path, size string) {
 	t.Helper()
-	class := localVolume(t, name, mode, path, size)
+	pvcOn(t, "node-1", name, mode, path, size)
+}
+
+// pvcOn makes a PVC whose volume is a folder or a device of a node.
+func pvcOn(t *testing.T, node, name, mode, path, size string) {
+	t.Helper()
+	class := volumeOn(t, node, name, mode, path, size)
 	made(t, object{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": object{"name": name}, "spec": object{
 		"storageClassName": class, "volumeMode": mode, "accessModes": []string{"ReadWriteOnce"},
 		"resources": object{"requests": object{"storage": size}},
@@ -35,6 +42,12 @@ func sizedPVC(t *testing.T, name, mode, path, size string) {
 // localVolume makes a volume that is a folder or a device of the first node, and returns its storage
 // class, which has no other.
 func localVolume(t *testing.T, name, mode, path, size string) (class string) {
+	t.Helper()
+	return volumeOn(t, "node-1", name, mode, path, size)
+}
+
+// volumeOn is localVolume on another node.
+func volumeOn(t *testing.T, node, name, mode, path, size string) (class string) {
 	t.Helper()
 	class = "local-" + name
 	spec := func(kind, name string, spec object) {
@@ -51,7 +64,7 @@ func localVolume(t *testing.T, name, mode, path, size string) (class string) {
 		"storageClassName": class, "volumeMode": mode, "accessModes": []string{"ReadWriteOnce"},
 		"capacity": object{"storage": size}, "local": object{"path": path},
 		"nodeAffinity": object{"required": object{"nodeSelectorTerms": []object{{"matchExpressions": []object{
-			{"key": "kubernetes.io/hostname", "operator": "In", "values": []string{"node-1"}},
+			{"key": "kubernetes.io/hostname", "operator": "In", "values": []string{node}},
 		}}}}},
 	}})
 	return class
@@ -137,4 +150,39 @@ func TestABlankPVC(t *testing.T) {
 		t.Errorf("the disk has %d bytes", info.Size())
 	}
 	kubectl(t, "delete", "vmi", name)
+}
+
+// TestADiskMovesToAnotherPVC: a VM whose disk is on a node moves to the other one with its disk, without a new boot, and
+// keeps it after a restart.
+func TestADiskMovesToAnotherPVC(t *testing.T) {
+	t.Parallel()
+	const name = "moving-disk"
+	disk, err := guest.Tiny(t.Context(), suite.Control().GuestOptions())
+	assert.NilError(t, err)
+	here, there := t.TempDir(), t.TempDir()
+	_, err = suite.Nodes()[0].Output(t.Context(), "qemu-img", "convert", "-O", "raw", disk, filepath.Join(here, "disk.img"))
+	assert.NilError(t, err)
+	assert.NilError(t, os.Truncate(filepath.Join(here, "disk.img"), 96<<20))
+	pvcOn(t, steady, "disk-here", "Filesystem", here, "96Mi")
+	pvcOn(t, harmed, "disk-there", "Filesystem", there, "128Mi")
+	made(t, machine(onPVC(name, "disk-here")))
+	boot := answerOf(t, name, "")
+	write(t, vmiField(t, name, ".status.interfaces[0].ipAddress"), "kept")
+	kubectl(t, "patch", "vm", name, "--type=merge", "-p", `{"spec": {"updateVolumesStrategy": "Migration", "template": {"spec": {"volumes": [
+		{"name": "boot", "persistentVolumeClaim": {"claimName": "disk-there"}}]}}}}`)
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.spec.volumes[0].persistentVolumeClaim.claimName}=disk-there"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.nodeName}="+harmed))
+	assert.Equal(t, answerOf(t, name, ""), boot)
+	asked(t, vmiField(t, name, ".status.interfaces[0].ipAddress"), "/cgi-bin/disk", "kept")
+	wait.Success(t, "the VM needs nothing more", func(ctx context.Context) error {
+		left, err := suite.Kubectl(ctx, "get", "vm", name, "-o", `jsonpath={.status.volumeUpdateState}{.status.conditions[?(@.type=="RestartRequired")].message}`)
+		if err == nil && left != "" {
+			err = errors.New(left)
+		}
+		return err
+	})
+	assert.NilError(t, os.RemoveAll(filepath.Join(here, "disk.img")))
+	kubectl(t, "delete", "vmi", name) // it always runs
+	answerOf(t, name, boot)
+	asked(t, vmiField(t, name, ".status.interfaces[0].ipAddress"), "/cgi-bin/disk", "kept")
 }

@@ -158,7 +158,7 @@ func begin(t *testing.T, from *vm, to *machine, name string, bandwidth int64) (o
 	t.Helper()
 	migration := order.Migration{Migration: uuid.NewString()}
 	var source, target order.Identity
-	from.control(order.Identify, migration, &source)
+	from.control(order.Identify, order.Departure{Migration: migration, Copied: from.copied}, &source)
 	v := to.pod(t, name, migration.Migration)
 	v.start()
 	reception := order.Reception{Migration: migration, Source: source.Fingerprint, Guest: source.Guest, Node: to.address}
@@ -218,6 +218,8 @@ type machine struct {
 	// attach makes the attachment pod of a VM whose guest comes, and returns the containers of its volumes; nil
 	// for a guest that got no disks.
 	attach func(t *testing.T, v *vm) map[string]string
+	// copied are the disks of its guests that move to other PVCs.
+	copied []string
 	// address is the node's, for guests with their pod's address.
 	address netip.Addr
 }
