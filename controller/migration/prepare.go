@@ -132,7 +132,7 @@ const maxCopy = 365 * 24 * 60 * 60
 // its progress bounds the copy of disks: the cluster does not know their size.
 func copyTime(vmi *instance, perGiB int64) time.Duration {
 	m := vmi.Status.Memory
-	if vmi.Status.MigrationMethod == kubevirt.BlockMigration || m == nil || m.GuestCurrent == nil {
+	if vmi.Status.MigrationMethod == kubevirt.BlockMigration || len(vmi.Status.MigratedVolumes) > 0 || m == nil || m.GuestCurrent == nil {
 		return 0
 	}
 	const gib, most = 1 << 30, 1 << 20

@@ -70,6 +70,8 @@ func TestVolumes(t *testing.T) {
 	g.boot(target, "node2", "10.0.0.2")
 	g.reconcile()
 	assert.DeepEqual(t, g.nodes.departed.Copied, []string{"data"})
+	assert.Equal(t, g.nodes.sent.Timeout, time.Duration(0)) // the disk's size is not known
+	assert.Equal(t, g.vmi().Status.MigrationMethod, kubevirt.BlockMigration)
 	g.nodes.take()
 	assert.Equal(t, g.settle().Status.Phase, kubevirt.MigrationSucceeded)
 	evacuate(1) // the guest has the PVC

@@ -162,7 +162,7 @@ func conditions(vm *kubevirt.VirtualMachine, o outcome, now time.Time) []cond {
 	if c := crashLoop(vm, o); c != nil {
 		wanted = append(wanted, *c)
 	}
-	if o.vmi != nil && !o.vmi.IsFinal() && (outdated(vm, o.template, o.vmi) || o.staged && changed(vm, o.vmi) || cardsOutdated(vm, o.vmi, o.staged)) {
+	if o.vmi != nil && !o.vmi.IsFinal() && (o.unmoved != "" || outdated(vm, o.template, o.vmi) || o.staged && changed(vm, o.vmi) || cardsOutdated(vm, o.vmi, o.staged)) {
 		wanted = append(wanted, cond{
 			Type: kubevirt.VirtualMachineRestartRequired, Status: corev1.ConditionTrue,
 			Reason: "RestartRequired", Message: cmp.Or(o.unmoved, "the template has changed since the start; restart the VM to apply it"),

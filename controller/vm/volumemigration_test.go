@@ -199,6 +199,13 @@ func TestVolumesThatStay(t *testing.T) {
 		"a disk that it reads": {[]func(*kubevirt.VirtualMachine){func(vm *kubevirt.VirtualMachine) {
 			vm.Spec.Template.Spec.Domain.Devices.Disks[0].Disk.ReadOnly = true
 		}}, none, toPVC("new"), "cannot migrate the volume data: the guest does not have it as a disk that it alone writes"},
+		"a disk that it got": {[]func(*kubevirt.VirtualMachine){withPVC("more", "other"), func(vm *kubevirt.VirtualMachine) {
+			vm.Spec.Template.Spec.Volumes[1].PersistentVolumeClaim.Hotpluggable = true
+			vm.Spec.Template.Spec.Domain.Devices.Disks[1].Disk.Bus = kubevirt.DiskBusSCSI
+		}}, none, func(vm *kubevirt.VirtualMachine) {
+			toPVC("new")(vm)
+			vm.Spec.Template.Spec.Volumes[1].PersistentVolumeClaim.ClaimName = "another"
+		}, "cannot migrate the volume more: the guest has got it since it runs"},
 		"the strategy Replacement": {nil, none, func(vm *kubevirt.VirtualMachine) {
 			toPVC("new")(vm)
 			vm.Spec.UpdateVolumesStrategy = new(kubevirt.UpdateVolumesStrategyReplacement)
@@ -217,6 +224,10 @@ func TestVolumesThatStay(t *testing.T) {
 				want = moving + "; RestartRequired the template has changed since the start; restart the VM to apply it"
 			}
 			g.wantMoves(want)
+			assert.Equal(t, pod.ClaimOf(&g.vmi().Spec.Volumes[0]), "old")
+			if more := pod.VolumeOf(&g.vmi().Spec, "more"); more != nil { // no disk is exchanged
+				assert.Equal(t, pod.ClaimOf(more), "other")
+			}
 		})
 	}
 }

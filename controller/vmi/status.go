@@ -43,6 +43,9 @@ func status(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) kubevir
 		s.FSFreezeStatus = frozen(v)
 		setMachine(&s, pod.AsStarted(vmi, v.pod), v)
 		s.MigrationMethod = migrationMethod(&vmi.Spec)
+		if len(s.MigratedVolumes) > 0 {
+			s.MigrationMethod = kubevirt.BlockMigration
+		}
 	}
 	s.Conditions = conditions(vmi, v, now)
 	return s
