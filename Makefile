@@ -289,13 +289,13 @@ test-kubevirt: packages kubernetes $(if $(FAST),,storage) build controller ## Ru
 	KUBEVIRT_LABELS='$(LABELS)' KUBEVIRT_FOCUS='$(FOCUS)' KUBEVIRT_FILES='$(FILES)' KUBEVIRT_PROCS='$(PROCS)' KUBEVIRT_FAST='$(FAST)' KUBEVIRT_NEW='$(NEW)' \
 		$(GOTEST) -tags $(TAGS),kubevirt -count 1 -timeout 4h ./test/kubevirt $(FLAGS)
 
-# SIDE=shim or SIDE=containerd runs one cluster alone; VM=1 one where the suite's pods are VMs. FOCUS and SKIP are regular expressions of specs' words.
+# SIDE=shim or SIDE=containerd runs one cluster alone; VM=1 one where the suite's pods are VMs; NODE=1 what measures nodes. FOCUS and SKIP are regular expressions of specs' words.
 # CONFORMANCE_TIME=2h ends a cluster's run, whose specs that ended then count.
-test-conformance: packages kubernetes build $(VM:%=controller) ## Run Kubernetes' conformance with and without the shim, and compare; FOCUS=, SKIP=, SIDE=, VM=, PROCS=10, FLAGS=-update
-	@test/tools/build e2e
+test-conformance: packages kubernetes build $(VM:%=controller) ## Run Kubernetes' conformance with and without the shim, and compare; FOCUS=, SKIP=, SIDE=, VM=, NODE=, PROCS=10, FLAGS=-update
+	@test/tools/build e2e $(NODE:%=e2e_node)
 	go vet -tags $(TAGS),conformance ./test/conformance
 	CONFORMANCE_FOCUS='$(FOCUS)' CONFORMANCE_SKIP='$(SKIP)' CONFORMANCE_SIDE='$(SIDE)' CONFORMANCE_PROCS='$(PROCS)' \
-		$(GOTEST) -tags $(TAGS),conformance -count 1 -timeout 12h -run '$(if $(VM),TestVMs,TestSuite)$$' ./test/conformance $(FLAGS)
+		$(GOTEST) -tags $(TAGS),conformance -count 1 -timeout 12h -run '$(if $(NODE),TestNode,$(if $(VM),TestVMs,TestSuite))$$' ./test/conformance $(FLAGS)
 
 fuzz: packages ## Run each fuzz target for a while; TIME=30s
 	@test/tools/fuzz $(TIME) $(shell nproc)

@@ -33,12 +33,6 @@ const usual = `\[Conformance\]|\[NodeConformance\]`
 // set is the label of the specs of Kubernetes' conformance.
 const set = "Conformance"
 
-// The clusters.
-const (
-	plain   = "containerd"
-	through = "shim"
-)
-
 // TestSuite runs the suite, or a part of it, on both clusters, one after the other. Each spec must end in the
 // same way on both, and as the file says.
 func TestSuite(t *testing.T) {

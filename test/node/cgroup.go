@@ -13,7 +13,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/test/node/supervisor"
 )
+
+// cgroup is that of the node's daemons.
+func (o Options) cgroup() string { return "/" + o.Name + "/node" }
 
 // hierarchies are the mount points of all cgroup hierarchies, of either version.
 func hierarchies() ([]string, error) {
@@ -70,6 +75,21 @@ func ownCgroups(name string) ([]string, error) {
 		parent, class := filepath.Split(path)
 		return filepath.Base(parent) == "kubepods" && (class == "besteffort" || class == "burstable")
 	}), err
+}
+
+// Group restarts components in a cgroup below the node's, where their CPU time and memory, and those of what they
+// start, are counted. It goes with the node.
+func (n *Node) Group(ctx context.Context, name string, components ...string) (err error) {
+	if err := supervisor.Join(n.PID(), "/"+n.o.Name+"/"+name); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, supervisor.Join(n.PID(), n.o.cgroup())) }()
+	for _, c := range components {
+		if err := n.Restart(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeCgroups removes a cgroup and all below it. Processes that were just killed hold

@@ -31,7 +31,7 @@ func (o Options) prepare(ctx context.Context) error {
 	}
 	c := supervisor.Config{
 		Hostname: o.Hostname,
-		Cgroup:   "/" + o.Name + "/node",
+		Cgroup:   o.cgroup(),
 		Run:      o.run(),
 		Bound:    o.Bound,
 		Forward:  o.Expose,

@@ -78,7 +78,7 @@ func Run(c Config) error {
 }
 
 func enter(c Config) error {
-	if err := join(c.Cgroup); err != nil {
+	if err := Join(os.Getpid(), c.Cgroup); err != nil {
 		return err
 	}
 	if err := mounts(c); err != nil {

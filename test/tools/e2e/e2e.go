@@ -39,4 +39,5 @@ import (
 	_ "k8s.io/kubernetes/test/e2e/windows"
 	_ "k8s.io/kubernetes/test/fixtures"
 	_ "k8s.io/kubernetes/test/utils/format"
+	_ "k8s.io/system-validators/validators"
 )
