@@ -110,10 +110,10 @@ func TestMachineRerunOnFailure(t *testing.T) {
 	p = w.run(second, "rerun")
 	w.exited(p, 0)
 	w.printable("rerun", kubevirt.VirtualMachineStatusStopped)
+	untilGone(w, new(kubevirt.VirtualMachineInstance), "rerun")
 	w.looks()
-	if vmi := w.instanceOf("rerun", first); vmi.UID != second.UID || vmi.Status.Phase != kubevirt.Succeeded {
-		t.Errorf("instance %s in phase %s, want %s", vmi.UID, vmi.Status.Phase, second.UID)
-	}
+	untilGone(w, new(kubevirt.VirtualMachineInstance), "rerun")
+	w.printable("rerun", kubevirt.VirtualMachineStatusStopped)
 }
 
 // TestMachineAdopts: an instance of the VM's name that has no owner is the

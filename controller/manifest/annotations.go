@@ -18,7 +18,7 @@ import (
 func PodAnnotations() []string {
 	return slices.DeleteFunc(vmspec.Annotations(), func(key string) bool {
 		return key == vmspec.AnnotationImports || key == vmspec.AnnotationNetworkBindings || key == vmspec.AnnotationNetworkDisks || key == vmspec.AnnotationMigration ||
-			key == vmspec.AnnotationDownwardMetrics
+			key == vmspec.AnnotationDownwardMetrics || key == vmspec.AnnotationCopiedVolumes
 	})
 }
 
@@ -27,7 +27,7 @@ func PodAnnotations() []string {
 // pods without a VMI.
 func Annotations() []string {
 	return slices.DeleteFunc(PodAnnotations(), func(key string) bool {
-		return key == vmspec.AnnotationVMI || key == vmspec.AnnotationVMContainer || key == vmspec.AnnotationBlankDisks || key == vmspec.AnnotationCopiedVolumes
+		return key == vmspec.AnnotationVMI || key == vmspec.AnnotationVMContainer || key == vmspec.AnnotationBlankDisks
 	})
 }
 
