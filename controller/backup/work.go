@@ -162,21 +162,11 @@ func (r *Reconciler) unfit(ctx context.Context, w *work) (string, error) {
 		return fmt.Sprintf("PVC %s is read-only", name), nil
 	}
 	for _, v := range w.vmi.Spec.Volumes {
-		if pvcOf(&v) == name {
+		if pod.ClaimOf(&v) == name {
 			return fmt.Sprintf("PVC %s is volume %s of the VM; use another one for backups", name, v.Name), nil
 		}
 	}
 	return "", nil
-}
-
-func pvcOf(v *kubevirt.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.DataVolume != nil:
-		return v.DataVolume.Name
-	}
-	return ""
 }
 
 // disksOf returns the volumes of an instance that a backup has: as with KubeVirt PVCs, DataVolumes

@@ -52,7 +52,7 @@ func (s *volumes) add(ctx context.Context, c *call) error {
 			if have.Name == v.Name {
 				return c.conflict("Unable to add volume [%s] because volume with that name already exists", v.Name)
 			}
-			if source := sourceOf(have); source != "" && source == sourceOf(&v) {
+			if source := pod.ClaimOf(have); source != "" && source == pod.ClaimOf(&v) {
 				return c.conflict("Unable to add volume source [%s] because it already exists", source)
 			}
 		}
@@ -87,17 +87,6 @@ func added(o kubevirt.AddVolumeOptions) (kubevirt.Volume, kubevirt.Disk) {
 	return v, d
 }
 
-// sourceOf returns the name of a volume's DataVolume or PVC; "" for another volume.
-func sourceOf(v *kubevirt.Volume) string {
-	switch {
-	case v.DataVolume != nil:
-		return v.DataVolume.Name
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	}
-	return ""
-}
-
 // remove takes a volume that addVolume could have added.
 func (s *volumes) remove(ctx context.Context, c *call) error {
 	options := kubevirt.RemoveVolumeOptions{}
@@ -110,7 +99,7 @@ func (s *volumes) remove(ctx context.Context, c *call) error {
 	return s.change(ctx, c, options.DryRun, func(spec *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.VirtualMachineInstance) error {
 		at := slices.IndexFunc(spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == options.Name })
 		if at < 0 {
-			at = slices.IndexFunc(spec.Volumes, func(v kubevirt.Volume) bool { return sourceOf(&v) == options.Name })
+			at = slices.IndexFunc(spec.Volumes, func(v kubevirt.Volume) bool { return pod.ClaimOf(&v) == options.Name })
 		}
 		if at < 0 {
 			return c.conflict("Unable to remove volume [%s] because it does not exist", options.Name)

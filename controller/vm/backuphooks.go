@@ -4,32 +4,32 @@ import (
 	"context"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/config"
 )
 
-// setSkip gives an instance what its VirtualMachine, or else the template, says of the hooks of backups. It returns
-// whether that is new to the instance.
-func setSkip(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) bool {
-	const key = config.AnnotationSkipBackupHooks
-	want, says := vm.Annotations[key]
+// skipOf returns what a VirtualMachine, or else its template, says of the hooks of backups, and whether that is new to
+// the instance.
+func skipOf(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) (want string, says, differs bool) {
+	want, says = vm.Annotations[config.AnnotationSkipBackupHooks]
 	if !says && vm.Spec.Template != nil {
-		want, says = vm.Spec.Template.ObjectMeta.Annotations[key]
+		want, says = vm.Spec.Template.ObjectMeta.Annotations[config.AnnotationSkipBackupHooks]
 	}
-	if has, is := vmi.Annotations[key]; is == says && has == want {
-		return false
-	}
+	has, is := vmi.Annotations[config.AnnotationSkipBackupHooks]
+	return want, says, is != says || has != want
+}
+
+// setSkip gives an instance what [skipOf] returns.
+func setSkip(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) {
+	want, says, _ := skipOf(vm, vmi)
 	if !says {
-		delete(vmi.Annotations, key)
-		return true
+		delete(vmi.Annotations, config.AnnotationSkipBackupHooks)
+		return
 	}
-	if vmi.Annotations == nil {
-		vmi.Annotations = map[string]string{}
-	}
-	vmi.Annotations[key] = want
-	return true
+	metav1.SetMetaDataAnnotation(&vmi.ObjectMeta, config.AnnotationSkipBackupHooks, want)
 }
 
 // passSkip writes on a running instance whether backups shall not freeze it.
@@ -37,10 +37,11 @@ func passSkip(ctx context.Context, by client.Client, vm *kubevirt.VirtualMachine
 	if vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil {
 		return nil
 	}
-	before := vmi.DeepCopy()
-	if !setSkip(vm, vmi) {
+	if _, _, differs := skipOf(vm, vmi); !differs {
 		return nil
 	}
+	before := vmi.DeepCopy()
+	setSkip(vm, vmi)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := client.IgnoreNotFound(by.Patch(ctx, vmi, patch)); err != nil {
 		return fmt.Errorf("annotate VMI %s: %w", vmi.Name, err)

@@ -57,10 +57,10 @@ func (m *volumeMigrations) follow(
 	} else if there {
 		return "", 0, m.complete(ctx, vm, vmi, t)
 	}
-	if instances.Migrating(vmi) && sameMoves(has, asks) {
-		return "", 0, nil
-	}
 	if sameMoves(has, asks) {
+		if instances.Migrating(vmi) {
+			return "", 0, nil
+		}
 		c, err := m.look(ctx, vm, vmi)
 		if err != nil {
 			return "", 0, err
