@@ -73,6 +73,7 @@ func benches() []bench {
 		{name: "stored", about: "bytes stored for VMs of one image, against copies", run: (*rig).stored, fs: loopfs.XFS},
 		{name: "calls", about: "calls that are passed on, against containerd", run: (*rig).calls},
 		{name: "pod", about: "an ordinary pod's start, against containerd", run: (*rig).pod},
+		{name: "pods", about: "a burst of ordinary pods, against containerd", run: (*rig).pods},
 		{name: "memory", about: "memory beside QEMU", run: (*rig).memory},
 		{name: "fork", about: "guests from the checkpoint of one that has booted, against its boot", run: (*rig).fork, shim: debug},
 		{name: "freeze", about: "how long a guest's file system is frozen for a copy of a disk", run: (*rig).freeze, fs: loopfs.XFS},

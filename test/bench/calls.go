@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/bench/report"
@@ -14,6 +15,9 @@ const (
 	containers     = 100
 	containersPods = 4
 )
+
+// podsAtOnce are the ordinary pods of a burst.
+const podsAtOnce = 10
 
 // calls compares calls that the shim passes on with the same calls to containerd.
 func (r *rig) calls(ctx context.Context) (s report.Section, err error) {
@@ -104,5 +108,56 @@ func (r *rig) podSide(of string, by cri.RuntimeServiceClient, image string) side
 			return err
 		},
 		tidy: func(ctx context.Context) error { return p.remove(ctx) },
+	}
+}
+
+// pods compares a burst of ordinary pods through the shim with one through containerd.
+func (r *rig) pods(ctx context.Context) (s report.Section, err error) {
+	image, err := r.busybox(ctx)
+	if err != nil {
+		return s, err
+	}
+	times, err := turns(ctx, r.Rounds, r.podsSide("containerd", r.containerd, image), r.podsSide("shim", r.shim, image))
+	if err != nil {
+		return s, err
+	}
+	return report.Section{
+		Title: fmt.Sprintf("%d ordinary pods at once, against containerd", podsAtOnce),
+		Rows: []report.Row{{
+			Name: "all run, and are seen to", Unit: "ms", Kind: report.Ratio, Goal: 1.05, Baseline: times[0], Measured: times[1],
+		}},
+	}, nil
+}
+
+// podsSide makes the calls that a kubelet makes for a new pod.
+func (r *rig) podsSide(of string, by cri.RuntimeServiceClient, image string) side {
+	var all [podsAtOnce]*pod
+	start := func(ctx context.Context, i int) (err error) {
+		if all[i], err = r.runPod(ctx, by, fmt.Sprintf("ordinary-%d", i), ""); err != nil {
+			return err
+		}
+		if _, err := by.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: all[i].id}); err != nil {
+			return fmt.Errorf("pod %s: %w", all[i].id, err)
+		}
+		id, err := all[i].run(ctx, "sleeper", image, "sleep", "1000000")
+		if err != nil {
+			return err
+		}
+		_, err = by.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+		return err
+	}
+	each := func(do func(ctx context.Context, i int) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			group, ctx := errgroup.WithContext(ctx)
+			for i := range all {
+				group.Go(func() error { return do(ctx, i) })
+			}
+			return group.Wait()
+		}
+	}
+	return side{
+		of:   of,
+		do:   each(start),
+		tidy: each(func(ctx context.Context, i int) error { return all[i].remove(ctx) }),
 	}
 }
