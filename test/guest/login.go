@@ -104,6 +104,7 @@ func withLogin(ctx context.Context, o Options, flavour Flavour, agent bool) (dir
 		"etc/flavour":      "FLAVOUR=" + name + "\n",
 		"etc/hostname":     host + "\n",
 		"etc/os-release":   "ID=" + name + "\nNAME=" + title + "\nVERSION_ID=1\nPRETTY_NAME=" + title + "\n",
+		"etc/group":        "root:x:0:\n" + name + ":x:0:\n",
 		"etc/passwd":       passwd,
 		"var/log/messages": "",
 	} {
