@@ -17,7 +17,7 @@ const (
 )
 
 // podsAtOnce are the ordinary pods of a burst.
-const podsAtOnce = 35
+const podsAtOnce = 10
 
 // calls compares calls that the shim passes on with the same calls to containerd.
 func (r *rig) calls(ctx context.Context) (s report.Section, err error) {

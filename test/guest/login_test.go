@@ -67,10 +67,15 @@ func TestTinyWithLogin(t *testing.T) {
 		t.Errorf("answer of a server on port 80: %q", got)
 	}
 	wait.Until(t, "a link to a disk", func() bool { return inGuest("ls /dev/disk/by-id") == "virtio-more\n" })
-	const write = "mkfs.ext3 -F $(find /dev/disk/by-id -name '*more') >/dev/null && mkdir -p /test/more && " +
-		"sudo mount -t ext3 /dev/disk/by-id/virtio-more /test/more && echo kept >/test/more/file && cat /test/more/file"
+	const write = "mkfs.ext4 -F $(find /dev/disk/by-id -name '*more') >/dev/null && mkdir -p /test/more && " +
+		"mount /dev/disk/by-id/virtio-more /test/more && echo kept >/test/more/file && cat /test/more/file"
 	if got := inGuest(write); got != "kept\n" {
 		t.Errorf("a file system on a disk: %q", got)
+	}
+	const ext3 = "umount /test/more && mkfs.ext3 -F /dev/disk/by-id/virtio-more >/dev/null && " +
+		"sudo mount -t ext3 /dev/disk/by-id/virtio-more /test/more && echo again >/test/more/file && cat /test/more/file"
+	if got := inGuest(ext3); got != "again\n" {
+		t.Errorf("a file system of the type ext3: %q", got)
 	}
 	if got := inGuest("lspci"); !strings.Contains(got, "00:00.0 0600: 8086:29c0\n") {
 		t.Errorf("PCI devices: %q", got)
