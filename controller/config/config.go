@@ -128,6 +128,18 @@ func (c Config) MemoryRequest(d *kubevirt.DomainSpec) resource.Quantity {
 // NodeSelector returns the labels of the nodes that run VMs; nil for any node.
 func (c Config) NodeSelector() map[string]string { return c.developer().NodeSelectors }
 
+// ObsoleteCPUs returns the CPU models with which no guest starts, sorted.
+func (c Config) ObsoleteCPUs() []string {
+	var all []string
+	for model, obsolete := range c.Given.ObsoleteCPUModels {
+		if obsolete {
+			all = append(all, model)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // LimitsCPU returns the selector of the namespaces in which a VM's pod is limited to the CPUs that the VM has;
 // nil for none.
 func (c Config) LimitsCPU() labels.Selector {

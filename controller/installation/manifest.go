@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -23,6 +24,7 @@ const (
 	maxPercent    = 10_000
 	maxGates      = 128
 	maxText       = 253
+	maxModels     = 256
 )
 
 // Works returns the fields of the object's spec that change something.
@@ -92,8 +94,31 @@ func Works() fields.Supported {
 		{Path: "configuration.changedBlockTrackingLabelSelectors.namespaceLabelSelector", Is: "a label selector", Check: manifest.LabelSelector},
 		{Path: "configuration.changedBlockTrackingLabelSelectors.virtualMachineLabelSelector", Is: "a label selector", Check: manifest.LabelSelector},
 		{Path: "configuration.developerConfiguration.nodeSelectors", Is: "a map of labels", Check: manifest.LabelMap},
+		{Path: "configuration.obsoleteCPUModels", Is: "a map of CPU models", Check: cpuModels},
 		{Path: "configuration.network.binding", Is: "a map of network binding plug-ins", Check: bindings},
 	}}
+}
+
+// cpuModels checks a map of CPU models to whether each is obsolete.
+func cpuModels(at *field.Path, value any) field.ErrorList {
+	all, ok := value.(map[string]any)
+	if !ok {
+		return field.ErrorList{fields.WrongType(at, value, "an object")}
+	}
+	if len(all) > maxModels {
+		return field.ErrorList{field.TooMany(at, len(all), maxModels)}
+	}
+	var problems field.ErrorList
+	for _, model := range slices.Sorted(maps.Keys(all)) {
+		at := at.Key(fields.Excerpt(model))
+		if _, is := all[model].(bool); !is {
+			problems = append(problems, fields.WrongType(at, all[model], "true or false"))
+		}
+		if len(validation.IsQualifiedName(kubevirt.CPUModelLabel+model)) > 0 {
+			problems = append(problems, field.Invalid(at, fields.Excerpt(model), "write a CPU model of libvirt's, such as Penryn"))
+		}
+	}
+	return problems
 }
 
 // Harmless returns the fields that the object may have, and whose values change nothing: what they say is so in

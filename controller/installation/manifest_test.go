@@ -80,6 +80,16 @@ func TestCheckManifest(t *testing.T) {
 				"spec.imageTag: not supported; the Deployment of nodevirt-controller says it",
 			},
 		},
+		"CPU models": {spec: `
+			configuration: {obsoleteCPUModels: {Penryn: true, Haswell-noTSX: false}}`},
+		"CPU models that are none": {
+			spec: `
+			configuration: {obsoleteCPUModels: {Penryn: "true", "a b": true}}`,
+			want: []string{
+				`spec.configuration.obsoleteCPUModels[Penryn]: must be true or false, not "true"`,
+				`spec.configuration.obsoleteCPUModels[a b]: Invalid value: "a b": write a CPU model of libvirt's, such as Penryn`,
+			},
+		},
 		"network binding plug-ins": {spec: `
 			configuration:
 				network:

@@ -66,14 +66,13 @@ func nodeSelector(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) m
 	return all
 }
 
-// affinity is the instance's, without the nodes that have a CPU feature which the instance forbids.
-func affinity(s *kubevirt.VirtualMachineInstanceSpec) *corev1.Affinity {
+// affinity is the instance's, without the nodes that have a CPU feature which the instance forbids, or a CPU that is
+// obsolete.
+func affinity(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) *corev1.Affinity {
 	var without []corev1.NodeSelectorRequirement
-	if s.Domain.CPU != nil {
-		for _, f := range s.Domain.CPU.Features {
-			if key := kubevirt.CPUFeatureLabel + f.Name; f.Policy == "forbid" && len(validation.IsQualifiedName(key)) == 0 {
-				without = append(without, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpDoesNotExist})
-			}
+	for _, key := range unwanted(s, around) {
+		if len(validation.IsQualifiedName(key)) == 0 {
+			without = append(without, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpDoesNotExist})
 		}
 	}
 	all := s.Affinity.DeepCopy()
@@ -93,6 +92,30 @@ func affinity(s *kubevirt.VirtualMachineInstanceSpec) *corev1.Affinity {
 	terms := (*required).NodeSelectorTerms // a node needs to match one of them
 	for i := range terms {
 		terms[i].MatchExpressions = append(terms[i].MatchExpressions, without...)
+	}
+	return all
+}
+
+// unwanted returns the labels of nodes that can't have an instance. A guest that moves keeps its CPU, which may be
+// obsolete.
+func unwanted(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) []string {
+	cpu, obsolete := s.Domain.CPU, around.Config.ObsoleteCPUs()
+	if cpu == nil {
+		return nil
+	}
+	var all []string
+	for _, f := range cpu.Features {
+		if f.Policy == "forbid" {
+			all = append(all, kubevirt.CPUFeatureLabel+f.Name)
+		}
+	}
+	for _, model := range obsolete {
+		switch {
+		case cpu.Model == kubevirt.CPUModeHostModel && around.Source == nil:
+			all = append(all, kubevirt.HostModelCPULabel+model)
+		case cpu.Model == model:
+			all = append(all, kubevirt.CPUModelLabel+model)
+		}
 	}
 	return all
 }

@@ -142,3 +142,35 @@ func TestForbiddenFeatures(t *testing.T) {
 		assert.DeepEqual(t, vmi, before)
 	}
 }
+
+// TestObsoleteCPUs: no guest starts with a CPU model that is obsolete, also if it is its node's; one that moves keeps it.
+func TestObsoleteCPUs(t *testing.T) {
+	obsolete := config.Config{Given: kubevirt.KubeVirtConfiguration{ObsoleteCPUModels: map[string]bool{"Penryn": true, "Conroe": true, "Haswell": false}}}
+	for name, tt := range map[string]struct {
+		cpu    *kubevirt.CPU
+		source map[string]string
+		want   []string
+	}{
+		"none":         {},
+		"another":      {cpu: &kubevirt.CPU{Model: "EPYC"}},
+		"not any more": {cpu: &kubevirt.CPU{Model: "Haswell"}},
+		"obsolete":     {cpu: &kubevirt.CPU{Model: "Penryn"}, want: []string{"cpu-model.node.kubevirt.io/Penryn"}},
+		"its node's":   {cpu: &kubevirt.CPU{Model: "host-model"}, want: []string{"host-model-cpu.node.kubevirt.io/Conroe", "host-model-cpu.node.kubevirt.io/Penryn"}},
+		"moving":       {cpu: &kubevirt.CPU{Model: "host-model"}, source: map[string]string{"host-model-cpu.node.kubevirt.io/Penryn": "true"}},
+	} {
+		vmi := read(t, "least")
+		vmi.Spec.Domain.CPU = tt.cpu
+		p, err := pod.New(vmi, nil, nil, pod.Options{RuntimeClass: "vm", Surroundings: pod.Surroundings{Config: obsolete, Source: tt.source}})
+		assert.NilError(t, err)
+		var got []string
+		if a := p.Spec.Affinity; a != nil {
+			for _, e := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions {
+				assert.Equal(t, e.Operator, corev1.NodeSelectorOpDoesNotExist)
+				got = append(got, e.Key)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}

@@ -131,7 +131,7 @@ func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage, around Surrou
 		DNSPolicy:                     s.DNSPolicy,
 		DNSConfig:                     dnsConfig(s.DNSConfig),
 		NodeSelector:                  nodeSelector(s, around),
-		Affinity:                      affinity(s),
+		Affinity:                      affinity(s, around),
 		Tolerations:                   s.Tolerations,
 		TopologySpreadConstraints:     s.TopologySpreadConstraints,
 		SchedulerName:                 s.SchedulerName,
