@@ -58,6 +58,7 @@ const (
 	maxFromNode     = 2
 	defaultPerGiB   = 150 // seconds
 	defaultProgress = 150 // seconds
+	defaultDrain    = "kubevirt.io/drain"
 )
 
 func (c Config) developer() kubevirt.DeveloperConfiguration {
@@ -177,6 +178,7 @@ func (c Config) Migrations() kubevirt.MigrationConfiguration {
 	set(&m.CompletionTimeoutPerGiB, defaultPerGiB)
 	set(&m.ProgressTimeout, defaultProgress)
 	set(&m.AllowAutoConverge, false)
+	set(&m.NodeDrainTaintKey, defaultDrain)
 	return m
 }
 

@@ -68,6 +68,7 @@ func Works() fields.Supported {
 		fields.At("allowAutoConverge", fields.Boolean),
 		fields.At("bandwidthPerMigration", orZero(fields.Quantity)),
 		fields.At("completionTimeoutPerGiB", fields.Integer(0, maxSeconds)),
+		fields.At("nodeDrainTaintKey", taintKey),
 		fields.At("parallelMigrationsPerCluster", fields.Integer(1, maxMigrations)),
 		fields.At("parallelOutboundMigrationsPerNode", fields.Integer(1, maxMigrations)),
 		fields.At("progressTimeout", fields.Integer(1, maxSeconds)),
@@ -180,6 +181,16 @@ func pattern(at *field.Path, value any) *field.Error {
 	return fields.String(func(at *field.Path, s string) *field.Error {
 		if _, err := path.Match(s, ""); err != nil || len(s) > fields.MaxLabel {
 			return fields.Invalid(at, s, "must be a pattern of machine types, such as pc-q35*, of at most %d characters", fields.MaxLabel)
+		}
+		return nil
+	})(at, value)
+}
+
+// taintKey takes the key of a taint.
+func taintKey(at *field.Path, value any) *field.Error {
+	return fields.String(func(at *field.Path, s string) *field.Error {
+		if len(validation.IsQualifiedName(s)) > 0 {
+			return fields.Invalid(at, s, "must be the key of a taint, such as kubevirt.io/drain")
 		}
 		return nil
 	})(at, value)

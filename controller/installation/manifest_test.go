@@ -57,7 +57,7 @@ func TestCheckManifest(t *testing.T) {
 			configuration:
 				cpuRequest: 50m
 				evictionStrategy: LiveMigrateIfPossible
-				migrations: {parallelMigrationsPerCluster: 9, bandwidthPerMigration: "0", completionTimeoutPerGiB: 0}
+				migrations: {parallelMigrationsPerCluster: 9, nodeDrainTaintKey: example.com/drain, bandwidthPerMigration: "0", completionTimeoutPerGiB: 0}
 				liveUpdateConfiguration: {maxHotplugRatio: 2, maxCpuSockets: 8, maxGuest: 4Gi}
 				developerConfiguration: {memoryOvercommit: 150, nodeSelectors: {disk: fast}, featureGates: [HostDisk, Whatever], disabledFeatureGates: [Sidecar]}
 				network: {defaultNetworkInterface: masquerade, permitBridgeInterfaceOnPodNetwork: false}
@@ -69,12 +69,13 @@ func TestCheckManifest(t *testing.T) {
 				cpumodel: Haswell
 				seccompConfiguration: {}
 				developerConfiguration: {memoryOvercommit: 5, disabledFeatureGates: [Snapshot]}
-				migrations: {allowPostCopy: true, parallelMigrationsPerCluster: 0}`,
+				migrations: {allowPostCopy: true, nodeDrainTaintKey: a b, parallelMigrationsPerCluster: 0}`,
 			want: []string{
 				"spec.configuration.cpumodel: unknown field",
 				`spec.configuration.developerConfiguration.disabledFeatureGates[0]: Unsupported value: "Snapshot": supported values: "HostDisk", "DownwardMetrics", "Sidecar"`,
 				"spec.configuration.developerConfiguration.memoryOvercommit: Invalid value: 5: must be from 10 to 10000",
 				"spec.configuration.migrations.allowPostCopy: true: not supported; use false or leave it out",
+				`spec.configuration.migrations.nodeDrainTaintKey: Invalid value: "a b": must be the key of a taint, such as kubevirt.io/drain`,
 				"spec.configuration.migrations.parallelMigrationsPerCluster: Invalid value: 0: must be from 1 to 1000",
 				"spec.configuration.seccompConfiguration: not supported; there is no pod of KubeVirt's launcher",
 				"spec.imageTag: not supported; the Deployment of nodevirt-controller says it",

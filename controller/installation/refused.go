@@ -28,7 +28,6 @@ func hints() map[string]string {
 		"disk.img is as large as its file system allows":            "configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent configuration.developerConfiguration.minimumReservePVCBytes",
 		"nothing attests guests":                                    "configuration.confidentialCompute",
 		"use a NetworkPolicy and the nodes' network":                "configuration.migrations.network",
-		"drain nodes with kubectl drain":                            "configuration.migrations.nodeDrainTaintKey",
 		"nodevirt chooses it":                                       "configuration.migrations.maxDowntimeMs configuration.tlsConfiguration.ciphers",
 		"there are no utility volumes":                              "configuration.migrations.utilityVolumesTimeout",
 		"nodevirt sets no SELinux level":                            "configuration.migrations.matchSELinuxLevelOnMigration",

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -24,7 +25,7 @@ import (
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
-// Evacuations makes a migration for each instance that an eviction asked to leave its
+// Evacuations makes a migration for each instance that an eviction or a taint asks to leave its
 // node, and for each one that requires a migration, in a cluster where such VMs migrate by themselves.
 type Evacuations struct {
 	// Client reads from the cache and must wait there for its own writes.
@@ -50,7 +51,8 @@ func (e *Evacuations) SetUp(m manager.Manager) error {
 	})
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(instance), builder.WithPredicates(leaves)).
-		Watches(new(migration), handler.EnqueueRequestsFromMapFunc(ofMigration))
+		Watches(new(migration), handler.EnqueueRequestsFromMapFunc(ofMigration)).
+		Watches(new(corev1.Node), handler.EnqueueRequestsFromMapFunc(e.ofNode))
 	return setup.Complete(all, "evacuation", e, setup.Options{Workers: 16, Timeout: 90 * time.Second})
 }
 
@@ -61,6 +63,24 @@ func ofMigration(_ context.Context, o client.Object) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.VMIName}}}
+}
+
+// ofNode returns the instances on a node that is drained.
+func (e *Evacuations) ofNode(ctx context.Context, o client.Object) []reconcile.Request {
+	node := o.(*corev1.Node)
+	if len(node.Spec.Taints) == 0 {
+		return nil
+	}
+	if c, err := e.Config.Read(ctx); err != nil || !drained(node, c) {
+		return nil
+	}
+	return instances.On(ctx, e.Client, node.Name)
+}
+
+// drained reports whether a node has the taint by which its VMs migrate.
+func drained(node *corev1.Node, c config.Config) bool {
+	key := c.Migrations().NodeDrainTaintKey
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == *key && t.Effect == corev1.TaintEffectNoSchedule })
 }
 
 // Reconcile makes the migration of an instance, if it should leave its node and none is
@@ -78,10 +98,14 @@ func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	evacuates := leaves(vmi, c.EvictionStrategy(vmi))
+	asks, again, err := e.drains(ctx, vmi, c)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	evacuates := asks || leaves(vmi, c.EvictionStrategy(vmi))
 	if !evacuates && !volumes {
 		if updates, err := e.updates(ctx, vmi); err != nil || !updates || !c.MigratesUpdated() {
-			return ctrl.Result{}, err
+			return ctrl.Result{RequeueAfter: again}, err
 		}
 	}
 	var list kubevirt.VirtualMachineInstanceMigrationList
@@ -98,7 +122,7 @@ func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	m := &migration{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: vmi.Namespace, GenerateName: "kubevirt-evacuation-",
-			Annotations: map[string]string{kubevirt.EvacuationMigrationAnnotation: vmi.Status.EvacuationNodeName},
+			Annotations: map[string]string{kubevirt.EvacuationMigrationAnnotation: vmi.Status.NodeName},
 		},
 		Spec: kubevirt.VirtualMachineInstanceMigrationSpec{VMIName: vmi.Name, Priority: &priority},
 	}
@@ -121,6 +145,29 @@ func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 func leaves(vmi *instance, strategy kubevirt.EvictionStrategy) bool {
 	return vmi.Status.EvacuationNodeName != "" && vmi.Status.EvacuationNodeName == vmi.Status.NodeName &&
 		strategy != kubevirt.EvictionStrategyExternal && eligible(vmi) && !instances.Migrating(vmi)
+}
+
+// drains reports whether an instance should leave its node as the node is drained, or when to look again, as it can't
+// migrate yet.
+func (e *Evacuations) drains(ctx context.Context, vmi *instance, c config.Config) (now bool, again time.Duration, err error) {
+	switch c.EvictionStrategy(vmi) {
+	case kubevirt.EvictionStrategyLiveMigrate, kubevirt.EvictionStrategyLiveMigrateIfPossible:
+	default:
+		return false, 0, nil
+	}
+	node := new(corev1.Node)
+	err = e.Client.Get(ctx, client.ObjectKey{Name: vmi.Status.NodeName}, node)
+	switch {
+	case vmi.Status.NodeName == "" || vmi.IsFinal() || apierrors.IsNotFound(err):
+		return false, 0, nil
+	case err != nil:
+		return false, 0, fmt.Errorf("read node %s of VMI %s/%s: %w", vmi.Status.NodeName, vmi.Namespace, vmi.Name, err)
+	case !drained(node, c) || instances.Migrating(vmi):
+		return false, 0, nil
+	case !eligible(vmi):
+		return false, shortestWait, nil
+	}
+	return true, 0, nil
 }
 
 // movesVolumes reports whether an instance asks for its disks to be copied to other PVCs.

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -51,6 +52,50 @@ func TestEvacuation(t *testing.T) {
 	if got := g.vmi().Status; got.EvacuationNodeName != "" || got.NodeName != "node2" || len(g.migrations()) != 1 {
 		t.Errorf("%+v, %d migrations", got, len(g.migrations()))
 	}
+}
+
+// TestDrain: a taint of its node has an instance migrate that says so, as soon as it can.
+func TestDrain(t *testing.T) {
+	g := newRig(t)
+	vmi := g.running()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}
+	fakecluster.Change(t, g.Cluster, node, func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{
+			{Key: "kubevirt.io/drain", Effect: corev1.TaintEffectNoExecute}, {Key: "example.com/away", Effect: corev1.TaintEffectNoSchedule},
+		}
+	})
+	kv := &kubevirt.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "nodevirt", Name: config.Name}}
+	g.Add(t, kv)
+	e := &Evacuations{Client: g.Cached(), Events: g.Recorder, Now: func() time.Time { return g.now }, Config: config.Source{Namespace: kv.Namespace, Reader: g.Client}}
+	drain := func(migrations int, again time.Duration) {
+		t.Helper()
+		result, err := e.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(vmi)})
+		assert.NilError(t, err)
+		assert.Equal(t, result.RequeueAfter, again)
+		assert.Equal(t, len(g.migrations()), migrations)
+	}
+	strategy := func(s kubevirt.EvictionStrategy) {
+		fakecluster.Change(t, g.Cluster, vmi, func(vmi *instance) { vmi.Spec.EvictionStrategy = &s })
+	}
+	strategy(kubevirt.EvictionStrategyLiveMigrate)
+	drain(0, 0)
+	assert.Equal(t, len(e.ofNode(t.Context(), node)), 0)
+	fakecluster.Change(t, g.Cluster, kv, func(kv *kubevirt.KubeVirt) {
+		kv.Spec.Configuration.MigrationConfiguration = &kubevirt.MigrationConfiguration{NodeDrainTaintKey: new("example.com/away")}
+	})
+	assert.DeepEqual(t, e.ofNode(t.Context(), node), []ctrl.Request{{NamespacedName: client.ObjectKeyFromObject(vmi)}})
+	strategy(kubevirt.EvictionStrategyExternal)
+	drain(0, 0)
+	strategy(kubevirt.EvictionStrategyLiveMigrateIfPossible)
+	able := g.vmi().Status.Conditions
+	fakecluster.Change(t, g.Cluster, vmi, func(vmi *instance) { vmi.Status.Conditions = nil })
+	drain(0, shortestWait)
+	fakecluster.Change(t, g.Cluster, vmi, func(vmi *instance) { vmi.Status.Conditions = able })
+	drain(1, 0)
+	drain(1, 0)
+	m := g.migrations()[0]
+	assert.Equal(t, *m.Spec.Priority, kubevirt.PrioritySystemCritical)
+	assert.Equal(t, m.Annotations[kubevirt.EvacuationMigrationAnnotation], "node1")
 }
 
 // TestUpdates: an instance that requires a migration gets one, where such instances migrate by themselves.

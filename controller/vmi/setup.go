@@ -136,12 +136,15 @@ func hookChanges() predicate.Predicate {
 	}
 }
 
-// ofNode returns the instances with a pod on a node. It ignores errors: the pods'
-// own events follow.
 func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Request {
+	return On(ctx, r.client, o.GetName())
+}
+
+// On returns the instances with a pod on a node, from the cache. It ignores errors: the pods'
+// own events follow.
+func On(ctx context.Context, cache client.Client, node string) []reconcile.Request {
 	var pods corev1.PodList
-	err := r.client.List(ctx, &pods, client.MatchingFields{indexNode: o.GetName()}, client.DisableReadYourWritesConsistency)
-	if err != nil {
+	if err := cache.List(ctx, &pods, client.MatchingFields{indexNode: node}, client.DisableReadYourWritesConsistency); err != nil {
 		return nil
 	}
 	var all []reconcile.Request
