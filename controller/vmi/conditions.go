@@ -2,6 +2,7 @@ package vmi
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -157,14 +158,20 @@ func ready(v view) cond {
 	return c
 }
 
-// access returns the condition of a type that the state of a running guest's access
-// credentials gives; nil for none.
+// access returns the condition of a type that a running guest's agent and the state of its access
+// credentials give; nil for none.
 func access(v view, kind kubevirt.VirtualMachineInstanceConditionType) *cond {
 	if !v.running() {
 		return nil
 	}
 	c := conditionOf(v.pod, condition.AccessCredentialsSynchronized)
+	g, _ := v.guest()
 	switch {
+	case kind == kubevirt.VirtualMachineInstanceUnsupportedAgent && len(g.Refused) > 0:
+		return &cond{
+			Type: kind, Status: corev1.ConditionTrue, Reason: condition.ReasonUnsupportedAgent,
+			Message: "the guest agent does not allow " + strings.Join(g.Refused, ", "),
+		}
 	case c == nil:
 		return nil
 	case kind == kubevirt.VirtualMachineInstanceAccessCredentialsSynchronized:

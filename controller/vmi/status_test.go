@@ -130,6 +130,24 @@ func TestPanicked(t *testing.T) {
 	}
 }
 
+// TestUnsupportedAgent: a guest's agent refuses commands that guests should allow.
+func TestUnsupportedAgent(t *testing.T) {
+	for message, want := range map[string]string{
+		`{"agentVersion": "8.2"}`:                            "",
+		`{"refused": ["guest-shutdown", "guest-get-users"]}`: "the guest agent does not allow guest-shutdown, guest-get-users",
+	} {
+		v := seen(readyNode, corev1.PodRunning, running)
+		v.pod.Status.Conditions = append(v.pod.Status.Conditions, corev1.PodCondition{Type: condition.GuestInfo, Status: corev1.ConditionTrue, Message: message})
+		got := ""
+		if c := find(conditions(new(kubevirt.VirtualMachineInstance), v, time.Now()), kubevirt.VirtualMachineInstanceUnsupportedAgent); c != nil {
+			got = c.Message
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", message, got, want)
+		}
+	}
+}
+
 // TestAccess: the state of access credentials becomes KubeVirt's conditions and events.
 func TestAccess(t *testing.T) {
 	vmi := new(kubevirt.VirtualMachineInstance)

@@ -116,18 +116,29 @@ func (q *Queries) Timezone(ctx context.Context) (name string, offset int, err er
 
 // Commands returns the commands that the agent knows, and whether its configuration enables them.
 func (q *Queries) Commands(ctx context.Context) (map[string]bool, error) {
-	var answer struct {
-		Supported []struct {
-			Name    string `json:"name"`
-			Enabled bool   `json:"enabled"`
-		} `json:"supported_commands"`
-	}
-	if err := q.agent.call(ctx, "guest-info", nil, smallAnswer, &answer); err != nil {
-		return nil, err
-	}
+	i, err := q.info(ctx)
+	return i.commands(), err
+}
+
+// info is the result of guest-info.
+type info struct {
+	Version   string `json:"version"`
+	Supported []struct {
+		Name    string `json:"name"`
+		Enabled bool   `json:"enabled"`
+	} `json:"supported_commands"`
+}
+
+func (q *Queries) info(ctx context.Context) (i info, err error) {
+	err = q.agent.call(ctx, "guest-info", nil, smallAnswer, &i)
+	return i, err
+}
+
+// commands returns whether each command is enabled.
+func (i info) commands() map[string]bool {
 	all := map[string]bool{}
-	for _, c := range answer.Supported[:min(len(answer.Supported), maxCommands)] {
+	for _, c := range i.Supported[:min(len(i.Supported), maxCommands)] {
 		all[clean(c.Name)] = c.Enabled
 	}
-	return all, nil
+	return all
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -41,13 +42,24 @@ func (q *Queries) askFrozen(ctx context.Context, s *State) (err error) {
 	return err
 }
 
-func (q *Queries) askVersion(ctx context.Context, s *State) error {
-	var answer struct {
-		Version string `json:"version"`
+// basic returns the commands that guests should allow, as KubeVirt expects of them.
+func basic() []string {
+	return []string{
+		"guest-ping", "guest-get-time", "guest-info", "guest-shutdown", "guest-network-get-interfaces", "guest-get-fsinfo",
+		"guest-get-host-name", "guest-get-users", "guest-get-timezone", "guest-get-osinfo",
 	}
-	err := q.agent.call(ctx, "guest-info", nil, smallAnswer, &answer)
-	s.Version = clean(answer.Version)
-	return err
+}
+
+func (q *Queries) askVersion(ctx context.Context, s *State) error {
+	i, err := q.info(ctx)
+	if err != nil {
+		return err
+	}
+	s.Version = clean(i.Version)
+	if allowed := i.commands(); len(allowed) > 0 {
+		s.Refused = slices.DeleteFunc(basic(), func(name string) bool { return allowed[name] })
+	}
+	return nil
 }
 
 func (q *Queries) askHostname(ctx context.Context, s *State) error {

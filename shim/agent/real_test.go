@@ -74,6 +74,17 @@ func listens(t *testing.T, path string) bool {
 	})
 }
 
+// TestRefused: the guest's administrator has the agent refuse a command.
+func TestRefused(t *testing.T) {
+	for args, want := range map[string][]string{"--blacklist=guest-exec": nil, "--blacklist=guest-shutdown,guest-get-users": {"guest-shutdown", "guest-get-users"}} {
+		a := realAgent(t, args)
+		a.Facts.Refresh(t.Context())
+		if got := a.Facts.State().Refused; !slices.Equal(got, want) {
+			t.Errorf("%s: the agent refuses %q, want %q", args, got, want)
+		}
+	}
+}
+
 func TestARealAgent(t *testing.T) {
 	a := realAgent(t)
 	noise := bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 100_000)

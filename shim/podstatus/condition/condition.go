@@ -111,6 +111,8 @@ type Guest struct {
 	Hostname     string      `json:"hostname,omitempty"`
 	OS           *OS         `json:"os,omitempty"`
 	Interfaces   []Interface `json:"interfaces,omitempty"`
+	// Refused are commands that guests should allow and this agent does not.
+	Refused []string `json:"refused,omitempty"`
 	// Frozen says that the guest's file systems accept no writes, for a backup.
 	Frozen bool `json:"frozen,omitempty"`
 }

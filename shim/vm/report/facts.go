@@ -76,7 +76,7 @@ func guest(s agent.State, r record.Container) *condition.Guest {
 	if s.Updated.IsZero() || s.Problem != "" && s.Version == "" {
 		return nil
 	}
-	g := &condition.Guest{AgentVersion: s.Version, Hostname: s.Hostname, Frozen: s.Frozen}
+	g := &condition.Guest{AgentVersion: s.Version, Hostname: s.Hostname, Refused: s.Refused, Frozen: s.Frozen}
 	if o := s.OS; o != nil {
 		g.OS = &condition.OS{ID: o.ID, PrettyName: o.Name, VersionID: o.Version, Kernel: o.Kernel, Machine: o.Machine}
 	}
