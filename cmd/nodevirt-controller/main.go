@@ -88,7 +88,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.Flags.StateClass, "vm-state-storage-class", "",
 		"`name` of the storage class for persistent firmware and TPMs of VMs (default: the cluster's default class)")
 	flags.BoolVar(&o.Flags.StateShared, "vm-state-shared", false,
-		"create the PVCs for persistent firmware and TPMs of VMs with access mode ReadWriteMany, which such VMs need to migrate")
+		"create the PVCs for persistent firmware and TPMs of VMs with access mode ReadWriteMany, so that migrations keep them")
 	flags.StringVar(&o.GuestfsImage, "guestfs-image", "",
 		"`image` of libguestfs-tools, such as KubeVirt's, for the pods of virtctl guestfs (default: none)")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "`address` to serve Prometheus' metrics on; 0 for none")

@@ -32,7 +32,7 @@ type Flags struct {
 	Gates manifest.Gates
 	// StateClass is the storage class of PVCs with VMs' persistent state; empty for the cluster's default.
 	StateClass string
-	// StateShared has several nodes mount these PVCs, which migrations need.
+	// StateShared has several nodes mount these PVCs, so that migrations keep them.
 	StateShared bool
 }
 

@@ -627,7 +627,8 @@ func TestRestarts(t *testing.T) {
 func crashAt(t *testing.T, succeeds bool, crash int) (reached bool) {
 	t.Run(fmt.Sprintf("succeeds %t, write %d", succeeds, crash), func(t *testing.T) {
 		g := newRig(t)
-		g.running()
+		g.running(persistent)
+		state := pod.StateOf(g.source())
 		g.migrate()
 		n := 0
 		g.Fail = func(string, client.Object) error {
@@ -669,7 +670,10 @@ func crashAt(t *testing.T, succeeds bool, crash int) (reached bool) {
 			t.Errorf("%+v", m.Status)
 		case !succeeds:
 			g.stays()
+		default:
+			state = pod.MovedStateName(name, g.migration().UID)
 		}
+		g.keeps(state)
 	})
 	return reached
 }

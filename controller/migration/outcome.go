@@ -18,9 +18,12 @@ import (
 
 // outcomes ends migrations.
 type outcomes struct {
-	client   client.Client
-	events   events.EventRecorder
-	now      func() time.Time
+	client client.Client
+	events events.EventRecorder
+	now    func() time.Time
+	pods   interface {
+		SettleState(ctx context.Context, vmi client.ObjectKey, migration types.UID, moved bool) error
+	}
 	statuses interface {
 		enter(m *migration, phase kubevirt.VirtualMachineInstanceMigrationPhase)
 		write(ctx context.Context, m *migration, change func()) error
@@ -34,6 +37,9 @@ type outcomes struct {
 func (o *outcomes) succeed(ctx context.Context, w work) error {
 	now := metav1.NewTime(o.now())
 	if err := o.announce(ctx, w, now); err != nil {
+		return err
+	}
+	if err := o.settleState(ctx, w.m, true); err != nil { // before the instance can start again
 		return err
 	}
 	err := o.statuses.report(ctx, w.vmi, func(s *kubevirt.VirtualMachineInstanceStatus) {
@@ -54,6 +60,11 @@ func (o *outcomes) succeed(ctx context.Context, w work) error {
 		return err
 	}
 	return o.conclude(ctx, w.m, w.vmi)
+}
+
+// settleState has the persistent state of a migration's instance be where the guest is.
+func (o *outcomes) settleState(ctx context.Context, m *migration, moved bool) error {
+	return o.pods.SettleState(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.VMIName}, m.UID, moved)
 }
 
 // announce writes on the target's pod when it had the guest, as KubeVirt does: plug-ins of CNI that
@@ -137,6 +148,11 @@ const kept = 5
 // leave releases a migration that has ended and was deleted, and removes the oldest
 // ended ones of its instance.
 func (o *outcomes) leave(ctx context.Context, m *migration) error {
+	if m.Status.Phase == kubevirt.MigrationFailed {
+		if err := o.settleState(ctx, m, false); err != nil {
+			return err
+		}
+	}
 	if cancelled(m) {
 		before := m.DeepCopy()
 		if !controllerutil.RemoveFinalizer(m, kubevirt.VirtualMachineInstanceMigrationFinalizer) {

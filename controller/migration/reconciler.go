@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -25,10 +26,12 @@ type (
 
 // pods makes and reads the pods of instances; [instances.Pods].
 type pods interface {
-	Manifest(ctx context.Context, vmi *instance) (*corev1.Pod, error)
+	MoveState(ctx context.Context, vmi *instance) (string, error)
+	Manifest(ctx context.Context, vmi *instance, state string) (*corev1.Pod, error)
 	PodOf(ctx context.Context, vmi *instance, name string) (*corev1.Pod, error)
 	StateOf(ctx context.Context, p *corev1.Pod) (instances.State, error)
 	UserOf(ctx context.Context, vmi *instance) (string, error)
+	SettleState(ctx context.Context, vmi client.ObjectKey, migration types.UID, moved bool) error
 }
 
 // nodes gives an order to the VM in a pod; [control.Client].
@@ -87,7 +90,7 @@ type Reconciler struct {
 func NewReconciler(o Options) *Reconciler {
 	orders := &orders{nodes: o.Nodes}
 	statuses := &statuses{client: o.Client, now: o.Now}
-	outcomes := &outcomes{client: o.Client, events: o.Events, now: o.Now, statuses: statuses}
+	outcomes := &outcomes{client: o.Client, events: o.Events, now: o.Now, pods: o.Pods, statuses: statuses}
 	return &Reconciler{
 		client: o.Client, live: o.Live, events: o.Events, pods: o.Pods, volumes: o.Volumes, config: o.Config, now: o.Now,
 		orders: orders, statuses: statuses, outcomes: outcomes, asked: newAsked(),
@@ -133,12 +136,28 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, r.outcomes.conclude(ctx, m, vmi) // it ended before it could say so
 	}
 	if vmi.DeletionTimestamp != nil || vmi.IsFinal() { // the instance ends all its pods
-		return ctrl.Result{}, r.outcomes.fail(ctx, m, vmi, "Migration failed vmi shutdown during migration.")
+		return ctrl.Result{}, r.abandon(ctx, m, vmi)
 	}
 	if isPending(m) {
 		return r.wait(ctx, m, vmi)
 	}
 	return r.proceed(ctx, m, vmi)
+}
+
+// abandon ends a migration whose instance ends. The target may have the guest, and its persistent state.
+func (r *Reconciler) abandon(ctx context.Context, m *migration, vmi *instance) error {
+	if mine(m, vmi) {
+		w, err := r.look(ctx, m, vmi)
+		if err != nil {
+			return err
+		}
+		if w.sourceState.Migrated || w.targetState.Had {
+			if err := r.outcomes.settleState(ctx, m, true); err != nil {
+				return err
+			}
+		}
+	}
+	return r.outcomes.fail(ctx, m, vmi, "Migration failed vmi shutdown during migration.")
 }
 
 // proceed takes the next step for a migration that has begun.

@@ -82,9 +82,9 @@ const (
 )
 
 // running adds an instance that runs on node1 and can be migrated.
-func (g *rig) running() *instance {
+func (g *rig) running(changes ...func(*instance)) *instance {
 	g.t.Helper()
-	g.boot(g.starting(), "node1", "10.0.0.1")
+	g.boot(g.starting(changes...), "node1", "10.0.0.1")
 	g.reconcile()
 	g.reconcile()
 	g.Writes()
@@ -93,7 +93,7 @@ func (g *rig) running() *instance {
 }
 
 // starting adds nodes, and an instance, and returns its pod.
-func (g *rig) starting() *corev1.Pod {
+func (g *rig) starting(changes ...func(*instance)) *corev1.Pod {
 	g.t.Helper()
 	g.addNode("node1")
 	g.addNode("node2")
@@ -110,6 +110,9 @@ func (g *rig) starting() *corev1.Pod {
 				ContainerDisk: &kubevirt.ContainerDiskSource{Image: "example.com/fedora:41"},
 			}}},
 		},
+	}
+	for _, change := range changes {
+		change(vmi)
 	}
 	g.Add(g.t, vmi)
 	g.reconcile()

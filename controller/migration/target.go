@@ -95,7 +95,11 @@ func (r *Reconciler) create(ctx context.Context, w work) (ctrl.Result, error) {
 	if user != "" {
 		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Failed to make the target pod: "+user)
 	}
-	p, err := r.pods.Manifest(ctx, vmi)
+	state, err := r.pods.MoveState(ctx, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	p, err := r.pods.Manifest(ctx, vmi, state)
 	if err != nil {
 		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Failed to make the target pod: "+clip(err.Error()))
 	}
@@ -158,7 +162,8 @@ func (r *Reconciler) scheduled(ctx context.Context, w work) (ctrl.Result, error)
 	return r.prepare(ctx, w, func() {
 		r.statuses.enter(w.m, kubevirt.MigrationScheduled)
 		r.statuses.enter(w.m, kubevirt.MigrationPreparingTarget)
-		w.m.Status.MigrationState.TargetNode = w.target.Spec.NodeName
+		s := w.m.Status.MigrationState
+		s.TargetNode, s.SourcePersistentStatePVCName, s.TargetPersistentStatePVCName = w.target.Spec.NodeName, pod.StateOf(w.source), pod.StateOf(w.target)
 	})
 }
 

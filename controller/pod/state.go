@@ -43,7 +43,7 @@ func stateOwner(vmi *kubevirt.VirtualMachineInstance) metav1.OwnerReference {
 type StateOptions struct {
 	// Class is the storage class; empty for the cluster's default.
 	Class string
-	// Shared has several nodes mount the PVC, which migrations need.
+	// Shared has several nodes mount the PVC, so that migrations keep it.
 	Shared bool
 }
 
@@ -70,8 +70,41 @@ func NewState(vmi *kubevirt.VirtualMachineInstance, o StateOptions) *corev1.Pers
 	return pvc
 }
 
+// MovedState returns the PVC to which the persistent state of an instance moves from another one, by a migration. It
+// has no [StateLabel] before the guest has moved.
+func MovedState(vmi *kubevirt.VirtualMachineInstance, migration types.UID, from *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: vmi.Namespace, Name: MovedStateName(vmi.Name, migration), OwnerReferences: []metav1.OwnerReference{stateOwner(vmi)},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: from.Spec.AccessModes, VolumeMode: from.Spec.VolumeMode, Resources: from.Spec.Resources,
+			StorageClassName: from.Spec.StorageClassName,
+		},
+	}
+}
+
+// MovedStateName returns the name of the PVC of [MovedState].
+func MovedStateName(vmi string, migration types.UID) string {
+	return UniqueName(StateLabel+"-"+vmi, maxName, string(migration))
+}
+
+// StateOf returns the name of the PVC with persistent state that a pod has; "" for none.
+func StateOf(p *corev1.Pod) string {
+	if p == nil {
+		return ""
+	}
+	for _, v := range p.Spec.Volumes {
+		if c := v.PersistentVolumeClaim; v.Name == StateVolume && c != nil {
+			return c.ClaimName
+		}
+	}
+	return ""
+}
+
 // FindState returns the PVC among some that has the persistent state of an instance; nil if none has. A
-// PVC without an owner is one that a user has kept of an earlier VirtualMachine.
+// PVC without an owner is one that a user has kept of an earlier VirtualMachine. The newest has the state where it has
+// moved and the former PVC is left.
 func FindState(vmi *kubevirt.VirtualMachineInstance, pvcs []corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	return findState(vmi.Name, stateOwner(vmi).UID, pvcs)
 }
@@ -89,18 +122,21 @@ func SavedState(vm string) string { return LabelOf(StateLabel + "-" + vm) }
 func IsSavedState(volume string) bool { return strings.HasPrefix(volume, StateLabel+"-") }
 
 func findState(name string, owner types.UID, pvcs []corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
-	var kept *corev1.PersistentVolumeClaim
+	var own, kept *corev1.PersistentVolumeClaim
 	for i := range pvcs {
 		c := &pvcs[i]
 		if c.DeletionTimestamp != nil || c.Labels[StateLabel] != LabelOf(name) {
 			continue
 		}
 		switch of := metav1.GetControllerOf(c); {
-		case of != nil && of.UID == owner:
-			return c
+		case of != nil && of.UID == owner && (own == nil || own.CreationTimestamp.Before(&c.CreationTimestamp)):
+			own = c
 		case of == nil && (kept == nil || c.Name < kept.Name):
 			kept = c
 		}
+	}
+	if own != nil {
+		return own
 	}
 	return kept
 }

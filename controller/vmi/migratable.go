@@ -1,7 +1,6 @@
 package vmi
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,7 +24,7 @@ func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
 	case len(vmi.Spec.Domain.Devices.Filesystems) > 0:
 		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonVirtIOFSNotMigratable, "VMI uses virtiofs"
 	default:
-		if why := cmp.Or(unshared(vmi, v.pvcs), stateUnshared(v)); why != "" {
+		if why := unshared(vmi, v.pvcs); why != "" {
 			c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, why
 			return c
 		}
@@ -142,20 +141,6 @@ func unshared(vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) string 
 		return "cannot migrate VMI with non-shared HostDisk"
 	}
 	return ""
-}
-
-// stateUnshared returns why the target of a migration could not use the instance's persistent state.
-func stateUnshared(v view) string {
-	volume := stateVolume(v.pod)
-	if volume == nil {
-		return ""
-	}
-	name := volume.PersistentVolumeClaimInfo.ClaimName
-	pvc := v.pvcs[name]
-	if pvc != nil && slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteMany) {
-		return ""
-	}
-	return fmt.Sprintf("cannot migrate VMI with persistent EFI or TPM: PVC %s, which has the state, is not shared (using ReadWriteMany access mode)", name)
 }
 
 // migrationMethod says whether a migration copies disks, as KubeVirt names it: all but

@@ -88,13 +88,6 @@ func TestMigratable(t *testing.T) {
 			},
 			want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.LiveMigration,
 		},
-		"a persistent TPM on a PVC of one node": {
-			state: "claim", pvcs: pvc(corev1.ReadWriteOnce), want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.BlockMigration,
-		},
-		"a persistent TPM on a PVC that is gone": {
-			state: "claim", want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.BlockMigration,
-		},
-		"a persistent TPM on a shared PVC": {state: "claim", pvcs: pvc(corev1.ReadWriteMany), method: kubevirt.BlockMigration},
 		"a device of a plug-in": {
 			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
 				s.Domain.Devices.HostDevices = []kubevirt.HostDevice{{Name: "qat"}}
@@ -139,11 +132,6 @@ func TestMigratable(t *testing.T) {
 		}
 		v := seen(readyNode, corev1.PodRunning, running)
 		v.pvcs = tt.pvcs
-		if tt.state != "" {
-			v.pod.Spec.Volumes = []corev1.Volume{{Name: pod.StateVolume, VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: tt.state},
-			}}}
-		}
 		if tt.node != "" {
 			v.pod.Status.Conditions = append(v.pod.Status.Conditions, corev1.PodCondition{
 				Type: condition.LiveMigratable, Status: corev1.ConditionFalse, Message: tt.node,

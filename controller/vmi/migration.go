@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,6 +27,7 @@ type Pods struct {
 	options pod.Options
 	views   viewer
 	pvcs    finder
+	states  *states
 	disks   diskFinder
 	cluster interface {
 		read(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Surroundings, error)
@@ -33,8 +35,22 @@ type Pods struct {
 	}
 }
 
-// Manifest returns the pod that the instance would get now, for the target of a migration.
-func (m *Pods) Manifest(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
+// MoveState returns the name of the PVC for an instance's persistent state on the target of its migration, which it
+// makes unless both nodes can mount the source's; "" for an instance without.
+func (m *Pods) MoveState(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (string, error) {
+	if !pod.KeepsState(vmi) {
+		return "", nil
+	}
+	source, err := m.PodOf(ctx, vmi, pod.Current(vmi))
+	if err != nil {
+		return "", err
+	}
+	return m.states.moved(ctx, vmi, source)
+}
+
+// Manifest returns the pod that the instance would get now, for the target of a migration, with a PVC for persistent
+// state, if any.
+func (m *Pods) Manifest(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, state string) (*corev1.Pod, error) {
 	starting := pod.AtStart(vmi)
 	objects, err := m.pvcs.pvcObjects(ctx, starting)
 	if err != nil {
@@ -54,16 +70,13 @@ func (m *Pods) Manifest(ctx context.Context, vmi *kubevirt.VirtualMachineInstanc
 	if options.Surroundings.Source, err = m.cluster.sourceLabels(ctx, vmi); err != nil {
 		return nil, err
 	}
-	if pod.KeepsState(vmi) {
-		source, err := m.PodOf(ctx, vmi, pod.Current(vmi))
-		if err != nil {
-			return nil, err
-		}
-		if state := stateVolume(source); state != nil {
-			options.Surroundings.StatePVC = state.PersistentVolumeClaimInfo.ClaimName
-		}
-	}
+	options.Surroundings.StatePVC = state
 	return pod.New(vmi, objects, network, options)
+}
+
+// SettleState has an instance's persistent state be where its guest is after a migration.
+func (m *Pods) SettleState(ctx context.Context, vmi client.ObjectKey, migration types.UID, moved bool) error {
+	return m.states.settle(ctx, vmi, migration, moved)
 }
 
 // UserOf returns who else uses the PVCs to which the instance's disks are about to be copied, which deletes what they

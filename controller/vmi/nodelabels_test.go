@@ -48,7 +48,7 @@ func TestTargetOfHostModel(t *testing.T) {
 		vmi.Spec.Domain.CPU = &kubevirt.CPU{Model: kubevirt.CPUModeHostModel}
 	})
 	vmi.Status.NodeName = "node1"
-	p, err := g.r.Pods.Manifest(t.Context(), vmi)
+	p, err := g.r.Pods.Manifest(t.Context(), vmi, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,14 +49,14 @@ func NewReconciler(o Options) *Reconciler {
 	pvcs := &pvcAccess{client: o.Client, dataVolumes: o.DataVolumes, views: looks, consumers: consumers}
 	disks := &networkDisks{client: o.Client, live: o.Live, enabled: o.NetworkDisks, pvcs: pvcs}
 	strays := &strays{client: o.Client, live: o.Live, now: o.Now, views: looks, ends: ends}
-	turns := new(turns)
+	turns, states := new(turns), &states{client: o.Client, config: o.Config}
 	maker := &maker{
 		client: o.Client, live: o.Live, events: o.Events, options: o.Pods, turns: turns,
-		pvcs: pvcs, states: &states{client: o.Client, config: o.Config}, disks: disks, cluster: cluster, reports: reports, tracing: o.Tracing,
+		pvcs: pvcs, states: states, disks: disks, cluster: cluster, reports: reports, tracing: o.Tracing,
 	}
 	return &Reconciler{
 		Guests: &Guests{client: o.Client, turns: turns, views: looks, pvcs: pvcs, disks: disks},
-		Pods:   &Pods{client: o.Client, options: o.Pods, views: looks, pvcs: pvcs, disks: disks, cluster: cluster},
+		Pods:   &Pods{client: o.Client, options: o.Pods, views: looks, pvcs: pvcs, states: states, disks: disks, cluster: cluster},
 		client: o.Client,
 		strays: strays,
 		maker:  maker,

@@ -3,9 +3,12 @@ package vmi
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -67,13 +70,74 @@ func (c *pvcAccess) addState(ctx context.Context, p *corev1.Pod, all pod.PVCObje
 // stateVolume is the volume with the persistent state of an instance, as its pod has it; nil if it has
 // none.
 func stateVolume(p *corev1.Pod) *kubevirt.VolumeStatus {
-	if p == nil {
+	name := pod.StateOf(p)
+	if name == "" {
 		return nil
 	}
-	for _, v := range p.Spec.Volumes {
-		if c := v.PersistentVolumeClaim; v.Name == pod.StateVolume && c != nil {
-			return &kubevirt.VolumeStatus{Name: v.Name, PersistentVolumeClaimInfo: &kubevirt.PersistentVolumeClaimInfo{ClaimName: c.ClaimName}}
+	return &kubevirt.VolumeStatus{Name: pod.StateVolume, PersistentVolumeClaimInfo: &kubevirt.PersistentVolumeClaimInfo{ClaimName: name}}
+}
+
+// moved returns the name of the PVC with the persistent state of an instance for the target of its migration, whose
+// source is given. The state comes with the guest to a PVC that this makes, unless several nodes mount the source's.
+func (s *states) moved(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, source *corev1.Pod) (string, error) {
+	name, pvc := pod.StateOf(source), new(corev1.PersistentVolumeClaim)
+	if name == "" {
+		return "", nil
+	}
+	if err := s.client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: name}, pvc); err != nil {
+		return "", fmt.Errorf("read PVC %s/%s, which has the persistent state: %w", vmi.Namespace, name, err)
+	}
+	if slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteMany) || !Migrating(vmi) {
+		return name, nil
+	}
+	made := pod.MovedState(vmi, vmi.Status.MigrationState.MigrationUID, pvc)
+	if err := s.client.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
+		return "", fmt.Errorf("create PVC %s/%s, to which the persistent state moves: %w", vmi.Namespace, made.Name, err)
+	}
+	return made.Name, nil
+}
+
+// settle has the PVC that [states.moved] made, if it did, be the instance's if the guest has moved, and removes the former
+// one. Otherwise it removes the PVC. It may be called again.
+func (s *states) settle(ctx context.Context, vmi client.ObjectKey, migration types.UID, moved bool) error {
+	pvc := new(corev1.PersistentVolumeClaim)
+	err := s.client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: pod.MovedStateName(vmi.Name, migration)}, pvc)
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	_, settled := pvc.Labels[pod.StateLabel]
+	switch {
+	case !moved && settled:
+		return nil
+	case !moved:
+		return s.remove(ctx, pvc)
+	case !settled:
+		before := pvc.DeepCopy()
+		metav1.SetMetaDataLabel(&pvc.ObjectMeta, pod.StateLabel, pod.LabelOf(vmi.Name))
+		if err := s.client.Patch(ctx, pvc, client.MergeFrom(before)); err != nil {
+			return fmt.Errorf("label PVC %s/%s, which has the persistent state: %w", pvc.Namespace, pvc.Name, err)
 		}
+	}
+	all, err := state.Labelled(ctx, s.client, vmi.Namespace, vmi.Name)
+	if err != nil {
+		return err
+	}
+	owner := metav1.GetControllerOf(pvc)
+	for i := range all {
+		of := metav1.GetControllerOf(&all[i])
+		if all[i].Name != pvc.Name && of != nil && owner != nil && of.UID == owner.UID {
+			if err := s.remove(ctx, &all[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *states) remove(ctx context.Context, pvc *corev1.PersistentVolumeClaim) error {
+	err := s.client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete PVC %s/%s, whose persistent state is in another one: %w", pvc.Namespace, pvc.Name, err)
 	}
 	return nil
 }
