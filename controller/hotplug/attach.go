@@ -63,6 +63,9 @@ func (w *work) attach(ctx context.Context, v *volume) (time.Duration, error) {
 	}
 	v.status.HotplugVolume.AttachPodUID = v.live.UID
 	if ready {
+		if err := moved(ctx, w.Client, w.vmi.Namespace, v); err != nil {
+			return 0, err
+		}
 		return 0, w.write(ctx, v)
 	}
 	if !held && v.status.Phase != kubevirt.HotplugVolumeMounted {
@@ -76,6 +79,32 @@ func (w *work) attach(ctx context.Context, v *volume) (time.Duration, error) {
 		return w.dump(ctx, v, container)
 	}
 	return w.order(ctx, v, container)
+}
+
+// moved has the status describe the PVC to which the disk of a volume was copied.
+func moved(ctx context.Context, c client.Reader, namespace string, v *volume) error {
+	claim, info := pod.Held(v.live).PVC, v.status.PersistentVolumeClaimInfo
+	if claim == "" || info != nil && info.ClaimName == claim {
+		return nil
+	}
+	pvc, err := find(ctx, c, namespace, claim)
+	if err == nil && pvc != nil {
+		v.status.PersistentVolumeClaimInfo = pod.PVCObjects{claim: pvc}.Info(claim)
+	}
+	return err
+}
+
+// find returns a PVC; nil if there is none.
+func find(ctx context.Context, c client.Reader, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	pvc := new(corev1.PersistentVolumeClaim)
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pvc)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read PVC %s/%s: %w", namespace, name, err)
+	}
+	return pvc, nil
 }
 
 // create creates the attachment pod of a volume. The status names the pod before. Held says that
@@ -181,13 +210,9 @@ func (w *work) blankSize(ctx context.Context, v *volume) (int64, error) {
 	if claim == "" {
 		return 0, nil
 	}
-	pvc := new(corev1.PersistentVolumeClaim)
-	err := w.Client.Get(ctx, client.ObjectKey{Namespace: w.vmi.Namespace, Name: claim}, pvc)
-	if apierrors.IsNotFound(err) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read PVC %s/%s: %w", w.vmi.Namespace, claim, err)
+	pvc, err := find(ctx, w.Client, w.vmi.Namespace, claim)
+	if pvc == nil || err != nil {
+		return 0, err
 	}
 	return pod.PVCObjects{claim: pvc}.BlankSize(w.vmi, v.name), nil
 }

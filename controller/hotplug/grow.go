@@ -2,13 +2,10 @@ package hotplug
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kubevirt "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 )
@@ -57,13 +54,9 @@ func (w *work) expanded(ctx context.Context, info *kubevirt.PersistentVolumeClai
 	if !has {
 		return nil, nil
 	}
-	pvc := new(corev1.PersistentVolumeClaim)
-	err := w.Client.Get(ctx, client.ObjectKey{Namespace: w.vmi.Namespace, Name: info.ClaimName}, pvc)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read PVC %s/%s: %w", w.vmi.Namespace, info.ClaimName, err)
+	pvc, err := find(ctx, w.Client, w.vmi.Namespace, info.ClaimName)
+	if pvc == nil || err != nil {
+		return nil, err
 	}
 	if now := pvc.Status.Capacity[corev1.ResourceStorage]; now.Cmp(was) <= 0 {
 		return nil, nil

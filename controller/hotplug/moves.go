@@ -1,6 +1,7 @@
 package hotplug
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -93,7 +94,7 @@ func (m *Moves) create(
 ) (string, error) {
 	var pvc *corev1.PersistentVolumeClaim
 	if s.PersistentVolumeClaimInfo != nil {
-		claim := s.PersistentVolumeClaimInfo.ClaimName
+		claim := cmp.Or(pod.Copied(target)[s.Name], s.PersistentVolumeClaimInfo.ClaimName)
 		pvc = new(corev1.PersistentVolumeClaim)
 		err := m.Client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: claim}, pvc)
 		if apierrors.IsNotFound(err) {

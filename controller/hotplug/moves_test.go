@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -156,4 +157,40 @@ func TestWhatMoves(t *testing.T) {
 	assert.NilError(t, g.Delete(t.Context(), pvc))
 	_, waits = g.attach(m, target)
 	assert.Equal(t, waits, "volume data: PVC claim does not exist")
+}
+
+// TestVolumeMigration: the guest's disk is on another PVC after its move, and stays there until the instance names it.
+func TestVolumeMigration(t *testing.T) {
+	g, _, target := migrating(t)
+	g.Add(t, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "new"},
+		Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}},
+	})
+	fakecluster.Change(t, g.Cluster, target, func(p *corev1.Pod) {
+		p.Annotations = map[string]string{vmspec.AnnotationCopiedVolumes: "data=new"}
+	})
+	g.change(func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Status.MigratedVolumes = []kubevirt.StorageMigratedVolumeInfo{{
+			VolumeName: "data", DestinationPVCInfo: &kubevirt.PersistentVolumeClaimInfo{ClaimName: "new"}}}
+	})
+	m := &Moves{Client: g.Cached(), Events: g.Recorder, Holder: g.r.Holder}
+	g.attach(m, target)
+	p := g.of(target)[0]
+	assert.Equal(t, pod.Held(&p).PVC, "new")
+	g.run(&p)
+	g.own, g.guest = target, Guest{Pod: target, Running: true}
+	g.reconcile()
+	assert.Equal(t, g.status("data").PersistentVolumeClaimInfo.ClaimName, "claim")
+	assert.Assert(t, p.DeletionTimestamp == nil && len(g.orders) == 0)
+
+	g.change(func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Spec = pod.AtDestinations(vmi).Spec
+		vmi.Status.MigratedVolumes = nil
+	})
+	g.reconcile()
+	assert.Equal(t, g.status("data").PersistentVolumeClaimInfo.ClaimName, "new")
+	assert.DeepEqual(t, g.status("data").PersistentVolumeClaimInfo.AccessModes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce})
+	assert.Equal(t, g.status("data").HotplugVolume.AttachPodName, p.Name)
+	assert.Equal(t, len(g.of(target)), 1)
+	assert.Equal(t, len(g.orders), 0)
 }

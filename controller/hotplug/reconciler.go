@@ -181,6 +181,9 @@ func (w *work) all(ctx context.Context) (time.Duration, error) {
 	}
 	var again time.Duration
 	for _, name := range names {
+		if copied(w.vmi, w.own, name) {
+			continue
+		}
 		v := w.volume(name)
 		step := w.detach
 		if slices.Contains(wanted, name) && !w.replaced(v) {
@@ -193,6 +196,13 @@ func (w *work) all(ctx context.Context) (time.Duration, error) {
 		again = sooner(again, wait)
 	}
 	return again, nil
+}
+
+// copied reports whether the VM has a disk on the PVC to which a migration has copied it. The instance's spec follows
+// soon, and names the former PVC until then.
+func copied(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, name string) bool {
+	return pod.IsAtDestinations(vmi, own) &&
+		slices.ContainsFunc(vmi.Status.MigratedVolumes, func(m kubevirt.StorageMigratedVolumeInfo) bool { return m.VolumeName == name })
 }
 
 // volume is one of an instance's, with what there is of it.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -90,7 +91,7 @@ var fingerprint = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // identify asks the source for its fingerprint.
 func (o *orders) identify(ctx context.Context, w work) (order.Identity, error) {
 	var i order.Identity
-	if err := o.give(ctx, w.source, order.Identify, order.Departure{Migration: named(w.m), Copied: pod.Copied(w.target)}, &i); err != nil {
+	if err := o.give(ctx, w.source, order.Identify, order.Departure{Migration: named(w.m), Copied: slices.Sorted(maps.Keys(pod.Copied(w.target)))}, &i); err != nil {
 		return i, err
 	}
 	if i.Guest == nil {
@@ -108,7 +109,8 @@ func (o *orders) receive(ctx context.Context, w work, source order.Identity, con
 	var i order.Identity
 	node, _ := netip.ParseAddr(w.target.Status.HostIP)
 	if err := o.give(ctx, w.target, order.Receive, order.Reception{
-		Migration: named(w.m), Source: source.Fingerprint, Guest: source.Guest, Volumes: containers, Node: node,
+		Migration: named(w.m), Source: source.Fingerprint, Guest: source.Guest, Volumes: containers,
+		Copied: pluggedCopies(w.target), Node: node,
 	}, &i); err != nil {
 		return i, err
 	}
@@ -125,6 +127,13 @@ func (o *orders) receive(ctx context.Context, w work, source order.Identity, con
 		return i, fmt.Errorf("%s in pod %s on node %s: the answer's address is neither the pod's nor its node's", order.Receive, w.target.Name, w.target.Spec.NodeName)
 	}
 	return i, nil
+}
+
+// pluggedCopies returns the names of the disks that a guest has got since it runs and that become copies.
+func pluggedCopies(target *corev1.Pod) []string {
+	all := pod.Copied(target)
+	maps.DeleteFunc(all, func(_, claim string) bool { return claim == "" })
+	return slices.Sorted(maps.Keys(all))
 }
 
 func checkFingerprint(i order.Identity, p *corev1.Pod) error {

@@ -65,7 +65,7 @@ func TestVolumes(t *testing.T) {
 	g.reconcile()
 	target := g.target()
 	assert.Equal(t, target.Annotations[vmspec.AnnotationCopiedVolumes], "data")
-	assert.DeepEqual(t, pod.Copied(target), []string{"data"})
+	assert.DeepEqual(t, pod.Copied(target), map[string]string{"data": ""})
 	assert.Assert(t, pod.IsAtDestinations(g.vmi(), target) && !pod.IsAtDestinations(g.vmi(), g.source()))
 	g.boot(target, "node2", "10.0.0.2")
 	g.reconcile()
@@ -98,4 +98,32 @@ func TestUsedPVC(t *testing.T) {
 	if m.Status.Phase != kubevirt.MigrationFailed || !strings.Contains(m.Status.MigrationState.FailureReason, "PVC default/new is in use by instance other") {
 		t.Errorf("%+v", m.Status)
 	}
+}
+
+// TestPluggedVolumesThatMove: the target's node mounts the PVC to which a disk is copied that the guest has got since it runs.
+func TestPluggedVolumesThatMove(t *testing.T) {
+	g := newRig(t)
+	g.plugged()
+	g.addPVC("new")
+	fakecluster.Change(t, g.Cluster, g.vmi(), func(vmi *instance) {
+		vmi.Status.MigratedVolumes = []kubevirt.StorageMigratedVolumeInfo{{
+			VolumeName: "data", SourcePVCInfo: &kubevirt.PersistentVolumeClaimInfo{ClaimName: "claim"},
+			DestinationPVCInfo: &kubevirt.PersistentVolumeClaimInfo{ClaimName: "new"},
+		}}
+	})
+	g.migrate()
+	g.reconcile()
+	target := g.target()
+	assert.Equal(t, target.Annotations[vmspec.AnnotationCopiedVolumes], "data=new")
+	assert.Assert(t, pod.IsAtDestinations(g.vmi(), target) && !pod.IsAtDestinations(g.vmi(), g.source()))
+	g.scheduled()
+	g.reconcile()
+	assert.Equal(t, pod.Held(g.holder(target)).PVC, "new")
+	g.hold(g.holder(target), "node2")
+	g.reconcile()
+	assert.DeepEqual(t, g.nodes.departed.Copied, []string{"data"})
+	assert.DeepEqual(t, g.nodes.received.Copied, []string{"data"})
+	assert.DeepEqual(t, g.nodes.received.Volumes, map[string]string{"data": holdingContainer})
+	g.nodes.take()
+	assert.Equal(t, g.settle().Status.Phase, kubevirt.MigrationSucceeded)
 }

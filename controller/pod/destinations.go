@@ -34,38 +34,53 @@ func AtDestinations(vmi *kubevirt.VirtualMachineInstance) *kubevirt.VirtualMachi
 		if v := VolumeOf(&vmi.Spec, m.VolumeName); v != nil && m.DestinationPVCInfo != nil {
 			v.VolumeSource = kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.PersistentVolumeClaimVolumeSource{
 				PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: m.DestinationPVCInfo.ClaimName},
+				Hotpluggable:                      Hotpluggable(v),
 			}}
 		}
 	}
 	return vmi
 }
 
-// SetCopied has the pod of a migration's target, that of [AtDestinations], wait for copies of disks.
-func SetCopied(p *corev1.Pod, vmi *kubevirt.VirtualMachineInstance) {
-	var names []string
+// SetCopied has the pod of a migration's target, that of [AtDestinations], wait for copies of disks. The guest has got
+// some since it runs, whose PVCs other pods hold.
+func SetCopied(p *corev1.Pod, vmi *kubevirt.VirtualMachineInstance, got []string) {
+	var all []string
 	for _, m := range vmi.Status.MigratedVolumes {
-		names = append(names, m.VolumeName)
+		entry := m.VolumeName
+		if slices.Contains(got, m.VolumeName) && m.DestinationPVCInfo != nil {
+			entry += "=" + m.DestinationPVCInfo.ClaimName
+		}
+		all = append(all, entry)
 	}
-	if len(names) > 0 {
-		metav1.SetMetaDataAnnotation(&p.ObjectMeta, vmspec.AnnotationCopiedVolumes, strings.Join(names, ","))
+	if len(all) > 0 {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, vmspec.AnnotationCopiedVolumes, strings.Join(all, ","))
 	}
 }
 
-// Copied returns the names of the volumes of a target's pod that become copies. The cache keeps what this reads.
-func Copied(p *corev1.Pod) []string {
-	text := p.Annotations[vmspec.AnnotationCopiedVolumes]
-	if text == "" {
-		return nil
+// Copied returns the volumes that become copies for a target's pod, each with its PVC if the guest has got the disk since
+// it runs. The cache keeps what this reads.
+func Copied(p *corev1.Pod) map[string]string {
+	all := map[string]string{}
+	for _, entry := range strings.FieldsFunc(p.Annotations[vmspec.AnnotationCopiedVolumes], isComma) {
+		volume, claim, _ := strings.Cut(entry, "=")
+		all[volume] = claim
 	}
-	return strings.Split(text, ",")
+	return all
 }
+
+func isComma(r rune) bool { return r == ',' }
 
 // IsAtDestinations reports whether a pod has the PVCs to which a migration copies an instance's disks. The cache keeps
 // what this reads.
 func IsAtDestinations(vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) bool {
+	copies := Copied(p)
 	return !slices.ContainsFunc(vmi.Status.MigratedVolumes, func(m kubevirt.StorageMigratedVolumeInfo) bool {
-		return m.DestinationPVCInfo == nil || !slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == m.DestinationPVCInfo.ClaimName
+		if m.DestinationPVCInfo == nil {
+			return true
+		}
+		to := m.DestinationPVCInfo.ClaimName
+		return copies[m.VolumeName] != to && !slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == to
 		})
 	})
 }

@@ -18,7 +18,7 @@ func Hotpluggable(v *kubevirt.Volume) bool {
 
 // Given returns the names of the hot-plugged volumes that an instance has by its VirtualMachine's template.
 func Given(vmi *kubevirt.VirtualMachineInstance) []string {
-	return strings.FieldsFunc(vmi.Annotations[AnnotationHotplugged], func(r rune) bool { return r == ',' })
+	return strings.FieldsFunc(vmi.Annotations[AnnotationHotplugged], isComma)
 }
 
 // GivenImage reports whether a volume is a registry disk that the VM of an instance gets by the template while it runs.

@@ -28,10 +28,11 @@ func (r *Reconciler) plug(ctx context.Context, vm *kubevirt.VirtualMachine, vmi 
 	if vmi == nil || vmi.DeletionTimestamp != nil || vmi.Status.Phase != kubevirt.Running || vm.Spec.Template == nil {
 		return nil
 	}
-	if len(pod.Given(vmi)) == 0 && len(wanted(&vm.Spec.Template.Spec, vmi)) == 0 {
+	template := beforeMoves(vm.Spec.Template.Spec, vmi)
+	if len(pod.Given(vmi)) == 0 && len(wanted(&template, vmi)) == 0 {
 		return nil
 	}
-	next := plugged(&vm.Spec.Template.Spec, vmi)
+	next := plugged(&template, vmi)
 	if equality.Semantic.DeepEqual(next, vmi) {
 		return nil
 	}

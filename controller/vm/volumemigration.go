@@ -44,10 +44,13 @@ func (m *volumeMigrations) follow(
 		return "", 0, nil
 	}
 	asks := m.asked(vm, vmi)
-	has := vmi.Status.MigratedVolumes
-	if len(has) == 0 {
-		if len(asks) == 0 || staged {
+	moving := vmi.Status.MigratedVolumes
+	if len(moving) == 0 {
+		switch {
+		case len(asks) == 0:
 			return "", 0, nil
+		case staged:
+			return "cannot migrate the volumes: changes wait for a restart by vmRolloutStrategy Stage", 0, nil
 		}
 		why, err := m.request(ctx, vmi, asks)
 		return why, 0, err
@@ -57,7 +60,7 @@ func (m *volumeMigrations) follow(
 	} else if there {
 		return "", 0, m.complete(ctx, vm, vmi, t)
 	}
-	if sameMoves(has, asks) {
+	if sameMoves(moving, asks) {
 		if instances.Migrating(vmi) {
 			return "", 0, nil
 		}
@@ -96,6 +99,9 @@ func (m *volumeMigrations) asked(vm *kubevirt.VirtualMachine, vmi *kubevirt.Virt
 	var all []migratedVolume
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
+		if slices.Contains(pod.Given(vmi), v.Name) && !has(vmi, v.Name) {
+			continue // it is exchanged: the guest has nothing on it yet
+		}
 		from, to := pod.ClaimOf(v), pod.ClaimOf(pod.VolumeOf(&vm.Spec.Template.Spec, v.Name))
 		if from != "" && to != "" && from != to {
 			all = append(all, migratedVolume{
@@ -105,6 +111,13 @@ func (m *volumeMigrations) asked(vm *kubevirt.VirtualMachine, vmi *kubevirt.Virt
 		}
 	}
 	return all
+}
+
+// has reports whether the guest of an instance has a volume.
+func has(vmi *kubevirt.VirtualMachineInstance, volume string) bool {
+	return slices.ContainsFunc(vmi.Status.VolumeStatus, func(s kubevirt.VolumeStatus) bool {
+		return s.Name == volume && (s.HotplugVolume == nil || s.Phase == kubevirt.VolumeReady)
+	})
 }
 
 // sameMoves reports whether two lists have the same volumes with the same PVCs.
@@ -170,7 +183,6 @@ func immovable(vmi *kubevirt.VirtualMachineInstance, asks []migratedVolume, pvcs
 	moves := func(volume string) bool {
 		return slices.ContainsFunc(asks, func(a migratedVolume) bool { return a.VolumeName == volume })
 	}
-	given := pod.Given(vmi)
 	for _, use := range pod.PVCs(&vmi.Spec) {
 		pvc := pvcs[use.Name]
 		shared := pvc != nil && slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteMany)
@@ -180,8 +192,6 @@ func immovable(vmi *kubevirt.VirtualMachineInstance, asks []migratedVolume, pvcs
 		case !moves(use.Volume):
 		case use.Filesystem, use.ReadOnly, use.LUN, use.Shareable, use.Ephemeral:
 			return fmt.Sprintf("cannot migrate the volume %s: the guest does not have it as a disk that it alone writes", use.Volume)
-		case slices.Contains(given, use.Volume):
-			return fmt.Sprintf("cannot migrate the volume %s: the guest has got it since it runs", use.Volume)
 		}
 	}
 	return ""
@@ -372,9 +382,9 @@ func beforeMoves(spec kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.Virtual
 	}
 	former := spec.DeepCopy()
 	for _, moved := range vmi.Status.MigratedVolumes {
-		v, has := pod.VolumeOf(former, moved.VolumeName), pod.VolumeOf(&vmi.Spec, moved.VolumeName)
-		if v != nil && has != nil && pod.ClaimOf(v) == claim(moved.DestinationPVCInfo) {
-			v.VolumeSource = has.VolumeSource
+		v, own := pod.VolumeOf(former, moved.VolumeName), pod.VolumeOf(&vmi.Spec, moved.VolumeName)
+		if v != nil && own != nil && pod.ClaimOf(v) == claim(moved.DestinationPVCInfo) {
+			v.VolumeSource = own.VolumeSource
 		}
 	}
 	return *former

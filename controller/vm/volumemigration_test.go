@@ -12,6 +12,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -174,6 +175,58 @@ func TestVolumeRecovery(t *testing.T) {
 	}
 }
 
+// hotpluggable has running VMs get the volume "more".
+func hotpluggable(vm *kubevirt.VirtualMachine) {
+	vm.Spec.Template.Spec.Volumes[1].PersistentVolumeClaim.Hotpluggable = true
+	vm.Spec.Template.Spec.Domain.Devices.Disks[1].Disk.Bus = kubevirt.DiskBusSCSI
+}
+
+// gotMore gives the guest the volume "more".
+func gotMore(g *rig) {
+	g.phase(kubevirt.Running, func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Status.VolumeStatus = []kubevirt.VolumeStatus{{Name: "data"}, {Name: "more", HotplugVolume: new(kubevirt.HotplugVolumeStatus), Phase: kubevirt.VolumeReady}}
+	})
+}
+
+// moreTo has the template name another PVC for the volume "more", by a migration.
+func moreTo(claim string) func(*kubevirt.VirtualMachine) {
+	return func(vm *kubevirt.VirtualMachine) {
+		vm.Spec.UpdateVolumesStrategy = new(kubevirt.UpdateVolumesStrategyMigration)
+		vm.Spec.Template.Spec.Volumes[1].PersistentVolumeClaim.ClaimName = claim
+	}
+}
+
+// TestPluggedVolumeMigration: the disk on a volume that the guest has got since it runs is copied, and is not exchanged.
+func TestPluggedVolumeMigration(t *testing.T) {
+	g := onDisks(t, withPVC("more", "other"), hotpluggable)
+	gotMore(g)
+	g.edit(moreTo("another"))
+	g.wantMoves("none; none; RestartRequired cannot migrate the VM. The volume data is RWO and not included in the migration volumes")
+	g.edit(toPVC("new"))
+	const moving = "VolumesChange True; more other>another; more other>another"
+	g.wantMoves(moving)
+	more := func() *kubevirt.Volume { return pod.VolumeOf(&g.vmi().Spec, "more") }
+	assert.Equal(t, pod.ClaimOf(more()), "other")
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: pod.Current(g.vmi()),
+		Annotations: map[string]string{vmspec.AnnotationCopiedVolumes: "more=another"}}}
+	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "new"}}}}
+	g.Add(t, p)
+	g.wantMoves("none; none")
+	assert.Equal(t, pod.ClaimOf(more()), "another")
+	assert.Assert(t, more().PersistentVolumeClaim.Hotpluggable)
+	assert.Equal(t, pod.ClaimOf(&g.vmi().Spec.Volumes[0]), "new")
+	assert.DeepEqual(t, pod.Given(g.vmi()), []string{"more"})
+}
+
+// TestVolumeThatIsNotPlugged: a volume that the guest has not got yet is exchanged.
+func TestVolumeThatIsNotPlugged(t *testing.T) {
+	g := onDisks(t, withPVC("more", "other"), hotpluggable)
+	g.edit(moreTo("another"))
+	g.wantMoves("none; none")
+	assert.Equal(t, pod.ClaimOf(pod.VolumeOf(&g.vmi().Spec, "more")), "another")
+}
+
 // TestVolumesThatStay: an instance whose volumes can't migrate needs a restart, and says why.
 func TestVolumesThatStay(t *testing.T) {
 	migratable := func(reason string) func(*rig) {
@@ -199,13 +252,8 @@ func TestVolumesThatStay(t *testing.T) {
 		"a disk that it reads": {[]func(*kubevirt.VirtualMachine){func(vm *kubevirt.VirtualMachine) {
 			vm.Spec.Template.Spec.Domain.Devices.Disks[0].Disk.ReadOnly = true
 		}}, none, toPVC("new"), "cannot migrate the volume data: the guest does not have it as a disk that it alone writes"},
-		"a disk that it got": {[]func(*kubevirt.VirtualMachine){withPVC("more", "other"), func(vm *kubevirt.VirtualMachine) {
-			vm.Spec.Template.Spec.Volumes[1].PersistentVolumeClaim.Hotpluggable = true
-			vm.Spec.Template.Spec.Domain.Devices.Disks[1].Disk.Bus = kubevirt.DiskBusSCSI
-		}}, none, func(vm *kubevirt.VirtualMachine) {
-			toPVC("new")(vm)
-			vm.Spec.Template.Spec.Volumes[1].PersistentVolumeClaim.ClaimName = "another"
-		}, "cannot migrate the volume more: the guest has got it since it runs"},
+		"another disk that it got": {[]func(*kubevirt.VirtualMachine){withPVC("more", "other"), hotpluggable}, gotMore, toPVC("new"),
+			"cannot migrate the VM. The volume more is RWO and not included in the migration volumes"},
 		"the strategy Replacement": {nil, none, func(vm *kubevirt.VirtualMachine) {
 			toPVC("new")(vm)
 			vm.Spec.UpdateVolumesStrategy = new(kubevirt.UpdateVolumesStrategyReplacement)

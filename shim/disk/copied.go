@@ -16,7 +16,7 @@ func (a *Attachments) volume(r record.Container, d vmspec.Disk) (k Disk, f *os.F
 	if !k.Copies() {
 		return k, nil, fmt.Errorf("%w: disk %q is not copied to another PVC", ErrVolume, k.Name)
 	}
-	f, err = a.volumes.open(k)
+	f, err = a.volumes.open(k, k.Copied && k.VM.Incoming != "")
 	return k, f, k.wrap("open", err)
 }
 
@@ -44,6 +44,9 @@ func (a *Attachments) Fit(r record.Container, d vmspec.Disk, length int64) (int6
 	defer f.Close()
 	if length <= 0 {
 		return 0, fmt.Errorf("%w: disk %q has %d bytes", ErrVolume, k.Name, length)
+	}
+	if err := lockedNow(k, f); err != nil {
+		return 0, k.wrap("open", err)
 	}
 	size, err := persist.Size(f)
 	if err == nil && !k.Block {

@@ -72,4 +72,24 @@ func TestCopiedInUse(t *testing.T) {
 	if err := n.Maker.Create(t.Context(), r, nil); !errors.Is(err, persist.ErrInUse) {
 		t.Errorf("a file that is used: %v", err)
 	}
+	if _, err := n.Attachments.Fit(r, file, 8); !errors.Is(err, persist.ErrInUse) {
+		t.Errorf("a file that is used by one that plugs it: %v", err)
+	}
+}
+
+// TestCopiedPlugged: the file of a disk that the guest has got since it runs is made, which no start of a container does.
+func TestCopiedPlugged(t *testing.T) {
+	n := newNode(t)
+	file := n.volume(t, "file", false, "")
+	r := n.container(t, "c1")
+	if _, err := n.Attachments.Fit(r, file, testMiB); err == nil {
+		t.Error("a file is made for a guest that does not come")
+	}
+	file.Copied, r.Incoming = true, "m"
+	if fit, err := n.Attachments.Fit(r, file, testMiB); fit != 0 || err != nil {
+		t.Errorf("%d, %v", fit, err)
+	}
+	if info, err := os.Stat(filepath.Join(file.Host, imageFile)); err != nil || info.Size() != testMiB {
+		t.Errorf("%v, %v", info, err)
+	}
 }

@@ -30,7 +30,7 @@ func (e ephemeral) create(ctx context.Context, k Disk) error {
 	if err := as.create(ctx, below); err != nil {
 		return err
 	}
-	f, err := e.pvc.open(below)
+	f, err := e.pvc.open(below, false)
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ type grower interface {
 // the free space. A file below the root of a file system keeps its size: others share the
 // space, and users who may exec into the VM's pod choose the capacity. The caller closes the file.
 func (a *Attachments) Room(r record.Container, d vmspec.Disk, capacity int64) (*os.File, int64, error) {
-	k := Disk{Disk: d, Content: r.Disks[d.Name], VM: r}
+	k := Disk{Disk: d, Content: r.AsStarted().Disks[d.Name], VM: r}
 	kind, can := a.kinds.of(k).(grower)
 	if !can {
 		return nil, 0, fmt.Errorf("%w: disk %q does not grow", ErrVolume, k.Name)

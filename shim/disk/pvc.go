@@ -47,10 +47,10 @@ func (p pvc) kind(k Disk) kind {
 	return p.file
 }
 
-// open opens the device or the file.
-func (p pvc) open(k Disk) (*os.File, error) {
+// open opens the device or the file, which it can create.
+func (p pvc) open(k Disk, create bool) (*os.File, error) {
 	if !k.Block {
-		return p.file.open(k, false)
+		return p.file.open(k, create)
 	}
 	f, _, err := p.block.devices.open(k.Host, k.ReadOnly)
 	return f, err

@@ -73,26 +73,9 @@ func (h *Hotplug) capacity(dom *libvirt.Domain, target string) (uint64, error) {
 // renew replaces the descriptor for reading of a set. QEMU has opened the disk by it first, and
 // leaves locks on it, which the descriptor for writing then may not cross.
 func renew(dom *libvirt.Domain, set int, file *os.File) error {
-	sets, err := setsOf(dom)
-	if err != nil {
+	if err := dropReader(dom, set); err != nil {
 		return err
 	}
-	for _, fd := range sets[set] {
-		if fd.Opaque != forReading {
-			continue
-		}
-		if _, err := command(dom, "remove-fd", map[string]any{"fdset-id": set, "fd": fd.FD}); err != nil {
-			return err
-		}
-		if sets, err = setsOf(dom); err != nil {
-			return err
-		}
-		for _, left := range sets[set] {
-			if left.FD == fd.FD {
-				return ErrPaused
-			}
-		}
-	}
-	_, err = command(dom, "add-fd", map[string]any{"fdset-id": set, "opaque": forReading}, *file)
+	_, err := command(dom, "add-fd", map[string]any{"fdset-id": set, "opaque": forReading}, *file)
 	return err
 }

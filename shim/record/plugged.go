@@ -29,7 +29,7 @@ const (
 type PluggedDisk struct {
 	State PlugState   `json:"state"`
 	Disk  vmspec.Disk `json:"disk"`
-	// Content is what a registry disk is made of.
+	// Content is what a registry disk is made of, and how long a copy is.
 	Content Disk `json:"content,omitzero"`
 	// Container is the container of the pod that has the disk's volume.
 	Container string `json:"container"`
@@ -48,7 +48,7 @@ type PluggedDisk struct {
 func (r Container) AsStarted() Container {
 	r.Spec.Disks, r.Disks = slices.Clone(r.Spec.Disks), maps.Clone(r.Disks)
 	for _, p := range r.Plugged {
-		if p.Content.Image != nil {
+		if p.Content.Image != nil || p.Content.Length > 0 {
 			if r.Disks == nil {
 				r.Disks = map[string]Disk{}
 			}

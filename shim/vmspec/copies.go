@@ -10,7 +10,8 @@ import (
 // copies are the names of the volumes that become copies of a guest's disks.
 type copies []string
 
-// parseCopies reads the names of volumes of a pod that waits for the guest of a migration.
+// parseCopies reads the names of volumes of a pod that waits for the guest of a migration. Those with a PVC are of other
+// pods: the guest has got them since it runs.
 func parseCopies(text, migration string) (copies, error) {
 	if migration == "" {
 		return nil, fmt.Errorf("%s: only a pod with the annotation %s waits for a guest", AnnotationCopiedVolumes, AnnotationMigration)
@@ -20,13 +21,18 @@ func parseCopies(text, migration string) (copies, error) {
 		return nil, fmt.Errorf("%s: %d entries; at most %d are allowed", AnnotationCopiedVolumes, len(all), maxModes)
 	}
 	var errs []error
-	for i, name := range all {
-		all[i] = strings.TrimSpace(name)
-		if all[i] == "" || slices.Contains(all[:i], all[i]) {
-			errs = append(errs, fmt.Errorf("%s: %q: write the names of volumes, each once", AnnotationCopiedVolumes, excerpt(name)))
+	var own []string
+	for i, entry := range all {
+		name, _, plugged := strings.Cut(strings.TrimSpace(entry), "=")
+		if name == "" || slices.Contains(all[:i], name) {
+			errs = append(errs, fmt.Errorf("%s: %q: write the names of volumes, each once", AnnotationCopiedVolumes, excerpt(entry)))
+		}
+		all[i] = name
+		if !plugged {
+			own = append(own, name)
 		}
 	}
-	return all, capped(errs)
+	return own, capped(errs)
 }
 
 // apply marks the disks that are copied. No other disk is made in their volumes.

@@ -131,7 +131,7 @@ nodevirt.io/blank-disks: the container has no volume "ro" but images; mount a PV
 		{"a blank disk on a read-only volume", with(lunless, vmspec.AnnotationBlankDisks, "root=1Gi"),
 			[]*runtimeapi.Mount{{ContainerPath: "/volumes/root", HostPath: "/srv", Readonly: true}},
 			`nodevirt.io/blank-disks: volume "root" is a device or read-only; leave it out`},
-		{"copies of nothing", map[string]string{vmspec.AnnotationMigration: "m", vmspec.AnnotationCopiedVolumes: "data, image,none"}, []*runtimeapi.Mount{
+		{"copies of nothing", map[string]string{vmspec.AnnotationMigration: "m", vmspec.AnnotationCopiedVolumes: "data, image,none, more=pvc"}, []*runtimeapi.Mount{
 			{ContainerPath: "/data", HostPath: "/srv"}, imageAt("/image", "sha256:1")},
 			`nodevirt.io/copied-volumes: the VM has no disk on a volume "image" that it alone writes
 nodevirt.io/copied-volumes: the VM has no disk on a volume "none" that it alone writes`},

@@ -126,6 +126,9 @@ type Reception struct {
 	// Volumes are the containers of the target's attachment pods, by the names of the disks in
 	// Guest.Plugged.
 	Volumes map[string]string `json:"volumes,omitempty"`
+	// Copied are the names of those of these disks that become copies, on other PVCs than the guest's. Nodes of
+	// earlier versions refuse them.
+	Copied []string `json:"copied,omitempty"`
 	// Node is an address of the target's node. The target listens there for a guest that has its
 	// pod's address, which leaves the pod none.
 	Node netip.Addr `json:"node,omitzero"`

@@ -93,7 +93,7 @@ func Bound(r record.Container) []string {
 // are copied to other PVCs.
 func copied(r record.Container, to []string) []string {
 	var all []string
-	for _, d := range r.Spec.Disks {
+	for _, d := range r.AsStarted().Spec.Disks {
 		if m, _ := d.Transfer(); m == vmspec.TransferCopied || slices.Contains(to, d.Name) {
 			all = append(all, d.Target)
 		}

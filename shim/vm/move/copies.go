@@ -17,10 +17,11 @@ func (m *sources) lengths(r record.Container, names []string) (map[string]int64,
 		return nil, fmt.Errorf("%w: %d disks to copy, the limit is %d", vmerrors.ErrInvalid, len(names), vmspec.MaxDisks)
 	}
 	all := map[string]int64{}
+	r = r.AsStarted()
 	for _, name := range names {
 		at := slices.IndexFunc(r.Spec.Disks, func(d vmspec.Disk) bool { return d.Name == name })
 		if at < 0 {
-			return nil, fmt.Errorf("%w: the VM did not start with a disk %.80q", vmerrors.ErrInvalid, name)
+			return nil, fmt.Errorf("%w: the VM has no disk %.80q", vmerrors.ErrInvalid, name)
 		}
 		length, err := m.o.Disks.Length(r, r.Spec.Disks[at])
 		if err != nil {
@@ -37,12 +38,24 @@ func waiting(r record.Container) []string {
 		return nil // they are the guest's
 	}
 	var all []string
-	for _, d := range r.Spec.Disks {
+	for _, d := range r.AsStarted().Spec.Disks {
 		if d.Copied {
 			all = append(all, d.Name)
 		}
 	}
 	return all
+}
+
+// markCopies makes disks of some names, which the guest has got, copies.
+func markCopies(plugged []record.PluggedDisk, names []string) error {
+	for _, name := range names {
+		at := slices.IndexFunc(plugged, func(p record.PluggedDisk) bool { return p.Disk.Name == name })
+		if at < 0 || !plugged[at].Disk.Copies() {
+			return fmt.Errorf("%w: the guest has got no disk %.80q on a volume that it alone writes", vmerrors.ErrInvalid, name)
+		}
+		plugged[at].Disk.Copied = true
+	}
+	return nil
 }
 
 // fit makes the PVCs that become copies ones for the guest's disks, and returns the record with that.
@@ -56,21 +69,33 @@ func (m *targets) fit(r record.Container, guest order.Guest) (record.Container, 
 	if len(copies) == 0 {
 		return r, nil
 	}
-	r.Disks = maps.Clone(r.Disks)
-	for _, d := range r.Spec.Disks {
+	fit := func(d vmspec.Disk, content record.Disk) (record.Disk, error) {
 		length, sent := guest.Lengths[d.Name]
 		switch {
 		case !d.Copied:
-			continue
+			return content, nil
 		case !sent:
-			return r, fmt.Errorf("%w: the source does not copy disk %q: update nodevirt on its node", vmerrors.ErrInvalid, d.Name)
+			return content, fmt.Errorf("%w: the source does not copy disk %q: update nodevirt on its node", vmerrors.ErrInvalid, d.Name)
 		}
-		content := r.Disks[d.Name]
 		var err error
-		if content.Length, err = m.o.Disks.Fit(r, d, length); err != nil {
+		content.Length, err = m.o.Disks.Fit(r, d, length)
+		return content, err
+	}
+	r.Disks, r.Plugged = maps.Clone(r.Disks), slices.Clone(r.Plugged)
+	for _, d := range r.Spec.Disks {
+		content, err := fit(d, r.Disks[d.Name])
+		if err != nil {
 			return r, err
 		}
-		r.Disks[d.Name] = content
+		if d.Copied {
+			r.Disks[d.Name] = content
+		}
+	}
+	for i := range r.Plugged {
+		var err error
+		if r.Plugged[i].Content, err = fit(r.Plugged[i].Disk, r.Plugged[i].Content); err != nil {
+			return r, err
+		}
 	}
 	return r, nil
 }

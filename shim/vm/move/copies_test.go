@@ -1,13 +1,16 @@
 package move_test
 
 import (
+	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -21,7 +24,7 @@ func TestCopies(t *testing.T) {
 	source.Publish(c)
 	r.guest(t, source, domain.ReasonNone)
 	migration := order.Migration{Migration: uid}
-	for name, want := range map[string]string{"more": `the VM did not start with a disk "more"`, "seed": errOther.Error()} {
+	for name, want := range map[string]string{"more": `the VM has no disk "more"`, "seed": errOther.Error()} {
 		_, err := do[order.Identity](t, r, source, order.Identify, order.Departure{Migration: migration, Copied: []string{name}})
 		wantError(t, err, want)
 	}
@@ -56,4 +59,47 @@ func TestCopies(t *testing.T) {
 	if slices.Contains(r.calls, "look at data") {
 		t.Error("the target looks for the file of the guest's")
 	}
+}
+
+// TestPluggedCopies: a disk that the guest has got since it runs becomes a copy if the target's order says so.
+func TestPluggedCopies(t *testing.T) {
+	r := newRig(t)
+	source := r.vm(t, "a", "")
+	r.guest(t, source, domain.ReasonNone)
+	r.withDrive(t, source, func(c *record.Container) {
+		disk := vmspec.Disk{Name: "data", Source: vmspec.SourcePVC, Bus: vmspec.BusSCSI, Target: "sdb"}
+		c.Plugged = []record.PluggedDisk{{State: record.Attached, Order: scsi("data"), Disk: disk}}
+	})
+	migration := order.Migration{Migration: uid}
+	id, err := do[order.Identity](t, r, source, order.Identify, order.Departure{Migration: migration, Copied: []string{"data"}})
+	assert.NilError(t, err)
+	assert.DeepEqual(t, id.Guest.Lengths, map[string]int64{"data": 512})
+
+	r = newRig(t) // the other node
+	r.hold("c", "data", "media")
+	target := r.vm(t, "b", uid)
+	r.withDrive(t, target)
+	receive := func(lengths map[string]int64, copied ...string) error {
+		t.Helper()
+		guest := *id.Guest
+		guest.Lengths, guest.Disks = lengths, map[string]string{"root": "sha256:1 /disk"}
+		guest.Plugged = append(guest.Plugged, order.Plugged{Name: "media", Target: "sda", Disk: json.RawMessage(`{"name": "media", "cdrom": {"bus": "sata"}}`)})
+		volumes := map[string]string{"data": strings.Repeat("c", 64), "media": strings.Repeat("c", 64)}
+		_, err := do[order.Identity](t, r, target, order.Receive, order.Reception{
+			Migration: migration, Source: id.Fingerprint, Guest: &guest, Volumes: volumes, Copied: copied})
+		return err
+	}
+	wantError(t, receive(id.Guest.Lengths), `the source copies disk "data", for which the pod here has no PVC`)
+	for _, name := range []string{"other", "media"} {
+		wantError(t, receive(id.Guest.Lengths, name), `the guest has got no disk "`+name+`" on a volume that it alone writes`)
+	}
+	r.said()
+	wantError(t, receive(nil, "data"), `the source does not copy disk "data": update nodevirt on its node`)
+	assert.Equal(t, r.said(), "look at media, unplug data, unplug media")
+	assert.Equal(t, len(target.Record().Plugged), 0)
+	assert.NilError(t, receive(id.Guest.Lengths, "data"))
+	got := target.Record()
+	assert.Assert(t, got.Plugged[0].Disk.Copied && !got.Plugged[1].Disk.Copied)
+	assert.Equal(t, got.Plugged[0].Content.Length, int64(512))
+	assert.Equal(t, got.AsStarted().Disks["data"].Length, int64(512))
 }

@@ -53,6 +53,8 @@ func (domains) MigratableXML(context.Context, string) (string, error) {
 	return `<domain><os><type machine="pc-q35-7.2">hvm</type></os><cpu mode="maximum"/><devices/></domain>`, nil
 }
 
+func (domains) PrepareMirrors(context.Context, string, []string) error { return nil }
+
 func (domains) MigratesLive(context.Context, string) (bool, error) { return false, nil }
 
 func (domains) DropCopies(context.Context, string) error { return nil }

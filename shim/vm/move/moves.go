@@ -31,6 +31,7 @@ type Domains interface {
 	MigratableXML(ctx context.Context, uuid string) (string, error)
 	MigratesLive(ctx context.Context, uuid string) (bool, error)
 	Job(ctx context.Context, uuid string) (*domain.Job, error)
+	PrepareMirrors(ctx context.Context, uuid string, targets []string) error
 	LimitDowntime(ctx context.Context, uuid string, to time.Duration) error
 }
 

@@ -33,15 +33,15 @@ func imagePath(of string) string {
 	return "/disk/" + of
 }
 
-// arriving returns these disks as this node attaches them to the VM of the guest that comes. Volumes
-// are the containers that have them, by the disks' names.
-func (m *targets) arriving(ctx context.Context, r record.Container, all []order.Plugged, volumes map[string]string) ([]record.PluggedDisk, error) {
+// arriving returns the disks that a guest has got as this node attaches them to the VM of the guest that comes.
+func (m *targets) arriving(ctx context.Context, r record.Container, a order.Reception) ([]record.PluggedDisk, error) {
+	all := a.Guest.Plugged
 	if len(all) > order.MaxPlugged {
 		return nil, fmt.Errorf("%w: the guest has got %d disks since it runs, the limit is %d", vmerrors.ErrInvalid, len(all), order.MaxPlugged)
 	}
 	var plugged []record.PluggedDisk
 	for i, one := range all {
-		container, has := volumes[one.Name]
+		container, has := a.Volumes[one.Name]
 		if !has {
 			return nil, fmt.Errorf("%w: the order names no volume for disk %.80q, which the guest has got since it runs: update nodevirt-controller",
 				vmerrors.ErrInvalid, one.Name)
@@ -58,12 +58,20 @@ func (m *targets) arriving(ctx context.Context, r record.Container, all []order.
 		if err := fits(r, plugged, d, one.Name); err != nil {
 			return nil, err
 		}
-		if err := m.o.Disks.Same(r, d); err != nil {
-			return nil, err
-		}
 		plugged = append(plugged, record.PluggedDisk{
 			State: record.Attached, Disk: d, Container: container, Set: i, Order: one.Disk, Came: true,
 		})
+	}
+	if err := markCopies(plugged, a.Copied); err != nil {
+		return nil, err
+	}
+	for _, p := range plugged {
+		if p.Disk.Copied {
+			continue
+		}
+		if err := m.o.Disks.Same(r, p.Disk); err != nil {
+			return nil, err
+		}
 	}
 	return plugged, nil
 }
@@ -99,10 +107,8 @@ func distinct(plugged []record.PluggedDisk, d vmspec.Disk, name string) error {
 func (m *targets) replace(
 	ctx context.Context, r record.Container, plugged []record.PluggedDisk, theirs []order.Plugged,
 ) (record.Container, error) {
-	for _, p := range r.Plugged {
-		if err := m.o.Disks.Unplug(ctx, r, p.Disk); err != nil {
-			return r, err
-		}
+	if err := m.unplug(ctx, r); err != nil {
+		return r, err
 	}
 	r.Plugged = slices.Clone(plugged)
 	for i := range r.Plugged {
@@ -113,12 +119,19 @@ func (m *targets) replace(
 				vmerrors.ErrInvalid, p.Disk.Name, identity(content), theirs[i].Content)
 		}
 		if err != nil {
-			for _, p := range r.Plugged[:i+1] {
-				err = errors.Join(err, m.o.Disks.Unplug(ctx, r, p.Disk))
-			}
-			return r, err
+			r.Plugged = r.Plugged[:i+1]
+			return r, errors.Join(err, m.unplug(ctx, r))
 		}
 		p.Content = content
 	}
 	return r, nil
+}
+
+// unplug undoes what an order has attached of the disks that come with the guest.
+func (m *targets) unplug(ctx context.Context, r record.Container) error {
+	var errs []error
+	for _, p := range r.Plugged {
+		errs = append(errs, m.o.Disks.Unplug(ctx, r, p.Disk))
+	}
+	return errors.Join(errs...)
 }

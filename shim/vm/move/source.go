@@ -146,6 +146,9 @@ func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order
 	if err != nil {
 		return order.Report{}, err
 	}
+	if err := m.o.Domains.PrepareMirrors(within, r.Domain.UUID, machine.Disks); err != nil {
+		return order.Report{}, err
+	}
 	machine.OtherFiles = otherFiles(r, a.Target)
 	machine.Bandwidth, machine.Converge = uint64(max(0, a.Bandwidth)+1<<20-1)>>20, a.AutoConverge
 	if machine.Live, err = m.o.Domains.MigratesLive(within, r.Domain.UUID); err != nil {

@@ -92,7 +92,7 @@ func (m *targets) receive(ctx context.Context, v *table.VM, a order.Reception) (
 	if a.Guest == nil {
 		return order.Identity{}, fmt.Errorf("%w: the order names no guest", vmerrors.ErrInvalid)
 	}
-	plugged, err := m.arriving(ctx, v.Record(), a.Guest.Plugged, a.Volumes)
+	plugged, err := m.arriving(ctx, v.Record(), a)
 	if err != nil {
 		return order.Identity{}, err
 	}
@@ -150,11 +150,11 @@ func (m *targets) adopt(ctx context.Context, v *table.VM, uid string, guest orde
 		return fmt.Errorf("%w: container %s on this node has the same VM: a VM moves to another node, and comes back "+
 			"when its former container is cleaned up", vmerrors.ErrExists, o.ID)
 	}
-	if r, err = m.fit(r, guest); err != nil {
-		return err
-	}
 	if r, err = m.replace(ctx, r, plugged, guest.Plugged); err != nil {
 		return err
+	}
+	if r, err = m.fit(r, guest); err != nil {
+		return errors.Join(err, m.unplug(ctx, r))
 	}
 	r.Domain.UUID = id.String()
 	return m.o.Table.Put(v, r)

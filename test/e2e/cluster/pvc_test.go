@@ -3,7 +3,9 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"maps"
 	"os"
@@ -152,6 +154,16 @@ func TestABlankPVC(t *testing.T) {
 	kubectl(t, "delete", "vmi", name)
 }
 
+// equal counts the bytes that are the same.
+func equal(a, b []byte) (n int) {
+	for i := range min(len(a), len(b)) {
+		if a[i] == b[i] {
+			n++
+		}
+	}
+	return n
+}
+
 // TestADiskMovesToAnotherPVC: a VM whose disk is on a node moves to the other one with its disk, without a new boot, and
 // keeps it after a restart.
 func TestADiskMovesToAnotherPVC(t *testing.T) {
@@ -159,17 +171,28 @@ func TestADiskMovesToAnotherPVC(t *testing.T) {
 	const name = "moving-disk"
 	disk, err := guest.Tiny(t.Context(), suite.Control().GuestOptions())
 	assert.NilError(t, err)
-	here, there := t.TempDir(), t.TempDir()
+	here, there, moreHere, moreThere := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
 	_, err = suite.Nodes()[0].Output(t.Context(), "qemu-img", "convert", "-O", "raw", disk, filepath.Join(here, "disk.img"))
 	assert.NilError(t, err)
 	assert.NilError(t, os.Truncate(filepath.Join(here, "disk.img"), 96<<20))
 	pvcOn(t, steady, "disk-here", "Filesystem", here, "96Mi")
 	pvcOn(t, harmed, "disk-there", "Filesystem", there, "128Mi")
+	content := make([]byte, 16<<20)
+	_, _ = rand.Read(content) // never fails
+	assert.NilError(t, os.WriteFile(filepath.Join(moreHere, "disk.img"), content, 0o644))
+	pvcOn(t, steady, "more-here", "Filesystem", moreHere, "16Mi")
+	pvcOn(t, harmed, "more-there", "Filesystem", moreThere, "32Mi")
 	made(t, machine(onPVC(name, "disk-here")))
 	boot := answerOf(t, name, "")
+	kubectl(t, "patch", "vm", name, "--type=json", "--patch="+`[
+		{"op": "add", "path": "/spec/template/spec/domain/devices/disks/-", "value": {"name": "more", "serial": "more", "disk": {"bus": "scsi"}}},
+		{"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "more", "persistentVolumeClaim": {"claimName": "more-here", "hotpluggable": true}}}]`)
+	const more = `.status.volumeStatus[?(@.name=="more")]`
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={"+more+".phase}=Ready"))
 	write(t, vmiField(t, name, ".status.interfaces[0].ipAddress"), "kept")
 	kubectl(t, "patch", "vm", name, "--type=merge", "-p", `{"spec": {"updateVolumesStrategy": "Migration", "template": {"spec": {"volumes": [
-		{"name": "boot", "persistentVolumeClaim": {"claimName": "disk-there"}}]}}}}`)
+		{"name": "boot", "persistentVolumeClaim": {"claimName": "disk-there"}},
+		{"name": "more", "persistentVolumeClaim": {"claimName": "more-there", "hotpluggable": true}}]}}}}`)
 	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.spec.volumes[0].persistentVolumeClaim.claimName}=disk-there"))
 	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.nodeName}="+harmed))
 	assert.Equal(t, answerOf(t, name, ""), boot)
@@ -181,6 +204,17 @@ func TestADiskMovesToAnotherPVC(t *testing.T) {
 		}
 		return err
 	})
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={"+more+".persistentVolumeClaimInfo.claimName}=more-there"))
+	assert.Equal(t, vmiField(t, name, more+".phase"), "Ready")
+	copied, err := os.ReadFile(filepath.Join(moreThere, "disk.img"))
+	assert.NilError(t, err)
+	if !bytes.Equal(copied, content) {
+		t.Errorf("the disk that the guest has got has %d bytes after its move, of which %d are its own", len(copied), equal(copied, content))
+	}
+	asked(t, vmiField(t, name, ".status.interfaces[0].ipAddress"), "/cgi-bin/info", "more")
+	kubectl(t, "patch", "vm", name, "--type=json", `--patch=[{"op": "remove", "path": "/spec/template/spec/domain/devices/disks/1"},
+		{"op": "remove", "path": "/spec/template/spec/volumes/1"}]`)
+	wait.Until(t, "the guest loses the disk", func() bool { return vmiField(t, name, more+".name") == "" })
 	assert.NilError(t, os.RemoveAll(filepath.Join(here, "disk.img")))
 	kubectl(t, "delete", "vmi", name) // it always runs
 	answerOf(t, name, boot)
