@@ -44,6 +44,7 @@ func TestFedoraTools(t *testing.T) {
 		{"ip netns add other && ip link set dummy0 netns other && ip netns exec other ip link show dummy0", "02:00:00:00:00:01"},
 		{"lsblk --nodeps -no name,serial", "vdb \n"},
 		{"lsblk /dev/vda -o TYPE,NAME -np", "disk /dev/vda\n"},
+		{"mokutil --sb-state || true", "EFI variables are not supported"},
 		{"vm-dump-metrics", "<name>HostName</name>\n    <value>node-1</value>"},
 	} {
 		r, err := a.Commands.Exec(t.Context(), agent.Command{Args: []string{"bash", "-c", "cd /root; " + c.run}})
