@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 		// The cluster does not have the image; a spec asks for its name.
 		Controller: []string{
 			"-guestfs-image=quay.io/kubevirt/libguestfs-tools:" + version, "-export-proxy-namespace=" + installed,
-			"-hook-sidecar-image=quay.io/" + sidecarShim, "-vm-state-shared",
+			"-hook-sidecar-image=quay.io/" + sidecarShim,
 		},
 		ShimConfig: func(all map[string]any) { all["vm"] = map[string]any{"hook_sidecars": true, "pod_network_mac": true} },
 	}
