@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -52,24 +51,22 @@ func localVolume(t *testing.T, name, mode, path, size string) (class string) {
 func volumeOn(t *testing.T, node, name, mode, path, size string) (class string) {
 	t.Helper()
 	class = "local-" + name
-	spec := func(kind, name string, spec object) {
-		version := "v1"
-		if kind == "StorageClass" {
-			version = "storage.k8s.io/v1"
-		}
-		o := object{"apiVersion": version, "kind": kind, "metadata": object{"name": name}}
-		maps.Copy(o, spec)
-		made(t, o)
-	}
-	spec("StorageClass", class, object{"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"})
-	spec("PersistentVolume", "local-"+name, object{"spec": object{
+	made(t, object{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": object{"name": class},
+		"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"})
+	persistentVolume(t, node, name, class, mode, path, size)
+	return class
+}
+
+// persistentVolume makes a volume of a class that is a folder or a device of a node.
+func persistentVolume(t *testing.T, node, name, class, mode, path, size string) {
+	t.Helper()
+	made(t, object{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": object{"name": "local-" + name}, "spec": object{
 		"storageClassName": class, "volumeMode": mode, "accessModes": []string{"ReadWriteOnce"},
 		"capacity": object{"storage": size}, "local": object{"path": path},
 		"nodeAffinity": object{"required": object{"nodeSelectorTerms": []object{{"matchExpressions": []object{
 			{"key": "kubernetes.io/hostname", "operator": "In", "values": []string{node}},
 		}}}}},
 	}})
-	return class
 }
 
 // onPVC is an instance that boots from a PVC.
