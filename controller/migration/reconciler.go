@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/nodevirt/nodevirt/controller/config"
+	"github.com/nodevirt/nodevirt/controller/pod"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
@@ -136,7 +137,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, r.outcomes.conclude(ctx, m, vmi) // it ended before it could say so
 	}
 	if vmi.DeletionTimestamp != nil || vmi.IsFinal() { // the instance ends all its pods
-		return ctrl.Result{}, r.abandon(ctx, m, vmi)
+		return r.abandon(ctx, m, vmi)
 	}
 	if isPending(m) {
 		return r.wait(ctx, m, vmi)
@@ -144,20 +145,26 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return r.proceed(ctx, m, vmi)
 }
 
-// abandon ends a migration whose instance ends. The target may have the guest, and its persistent state.
-func (r *Reconciler) abandon(ctx context.Context, m *migration, vmi *instance) error {
+// abandon ends a migration whose instance ends. If its persistent state moves, it waits for the pods to say which had
+// the guest last.
+func (r *Reconciler) abandon(ctx context.Context, m *migration, vmi *instance) (ctrl.Result, error) {
 	if mine(m, vmi) {
 		w, err := r.look(ctx, m, vmi)
 		if err != nil {
-			return err
+			return ctrl.Result{}, err
 		}
-		if w.sourceState.Migrated || w.targetState.Had {
-			if err := r.outcomes.settleState(ctx, m, true); err != nil {
-				return err
+		if to := pod.StateOf(w.target); to != "" && to != pod.StateOf(w.source) {
+			if !w.sourceState.Ended || !w.targetState.Ended {
+				return ctrl.Result{RequeueAfter: waitAgain}, nil
+			}
+			if w.sourceState.Migrated || w.targetState.Had {
+				if err := r.outcomes.settleState(ctx, m, true); err != nil {
+					return ctrl.Result{}, err
+				}
 			}
 		}
 	}
-	return r.outcomes.fail(ctx, m, vmi, "Migration failed vmi shutdown during migration.")
+	return ctrl.Result{}, r.outcomes.fail(ctx, m, vmi, "Migration failed vmi shutdown during migration.")
 }
 
 // proceed takes the next step for a migration that has begun.

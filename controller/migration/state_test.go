@@ -73,13 +73,21 @@ func TestStateOfAnInstanceThatEnds(t *testing.T) {
 			g.running(persistent)
 			state := pod.StateOf(g.source())
 			g.to(kubevirt.MigrationRunning)
-			if moved {
-				state = pod.StateOf(g.target())
-				g.end(g.source(), 0, "Migrated")
-				g.end(g.target(), 0, "Completed")
-			}
+			source, target := g.source(), g.target()
 			fakecluster.Change(t, g.Cluster, g.vmi(), func(vmi *instance) { vmi.Finalizers = append(vmi.Finalizers, "example.com/stay") })
 			assert.NilError(t, g.Delete(t.Context(), g.vmi()))
+			g.reconcile()
+			g.reconcile()
+			assert.Equal(t, g.migration().Status.Phase, kubevirt.MigrationRunning)
+			assert.Assert(t, g.pod(source.Name).DeletionTimestamp != nil && g.pod(target.Name).DeletionTimestamp != nil)
+			if moved {
+				state = pod.StateOf(target)
+				g.end(source, 0, "Migrated")
+				g.end(target, 0, "Completed")
+			} else {
+				g.end(source, 0, "Completed")
+				g.end(target, 1, "MigrationRefused")
+			}
 			assert.Equal(t, g.settle().Status.Phase, kubevirt.MigrationFailed)
 			g.keeps(state)
 		})
