@@ -184,7 +184,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	events := &event.Broker{}
 	var life *lifecycle.Lifecycle
 	moves = move.New(move.Options{
-		Table: vms, Tasks: tasks, Disks: o.Disks.Attachments, Sandboxes: sandboxes, Pods: o.Pods, Conditions: conditions,
+		Table: vms, Tasks: tasks, Disks: o.Disks.Attachments, Groups: groups, Sandboxes: sandboxes, Pods: o.Pods, Conditions: conditions,
 		Domains: libvirtd{o.Driver.Lifecycle, o.Driver.Observer}, Life: func() move.Life { return life }, Describe: describer.Describe,
 		Listen: netsetup.Listen, Dial: netsetup.DialFrom, ListenNode: netsetup.ListenNode, DialNode: netsetup.DialNode, Libvirtd: o.Libvirtd, Accelerator: o.Accelerator, CPU: o.NodeCPU, Layout: paths,
 		Limits: handover.DefaultLimits(), Logger: o.Logger,

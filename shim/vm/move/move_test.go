@@ -21,6 +21,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/cgroup"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
@@ -73,6 +74,7 @@ type rig struct {
 	script  *vmtest.Script
 	store   *vmtest.Store
 	libvirt *vmtest.Libvirt
+	groups  *vmtest.Groups
 	table   *table.Table
 	tasks   *background.Tasks
 	layout  layout.Layout
@@ -110,7 +112,7 @@ func newRigOn(t *testing.T, on domain.Accelerator) *rig {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &vmtest.Script{}
-	r := &rig{dir: dir, script: s, store: vmtest.NewStore(s, filepath.Join(dir, "c")), libvirt: vmtest.NewLibvirt(s)}
+	r := &rig{dir: dir, script: s, groups: vmtest.NewGroups(s), store: vmtest.NewStore(s, filepath.Join(dir, "c")), libvirt: vmtest.NewLibvirt(s)}
 	r.table = table.New(r.store, uint32(os.Getuid()), 4)
 	r.tasks = background.New()
 	t.Cleanup(r.tasks.Stop)
@@ -119,7 +121,7 @@ func newRigOn(t *testing.T, on domain.Accelerator) *rig {
 		t.Fatal(err)
 	}
 	r.Moves = move.New(move.Options{
-		Table: r.table, Tasks: r.tasks, Domains: domains{r.libvirt.Lifecycle, r.libvirt.Observer}, Disks: r, Sandboxes: r, Conditions: r, Pods: r,
+		Table: r.table, Tasks: r.tasks, Domains: domains{r.libvirt.Lifecycle, r.libvirt.Observer}, Disks: r, Groups: r.groups, Sandboxes: r, Conditions: r, Pods: r,
 		Life: func() move.Life { return r },
 		Describe: func(c record.Container) domain.Description {
 			r.described(c.Spec.Disks)
@@ -272,6 +274,7 @@ func (r *rig) vm(t *testing.T, name, incoming string) *table.VM {
 	if err := os.MkdirAll(r.layout.Folder(c.ID), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	r.groups.SetUse(c.ID, cgroup.Stats{}, 0)
 	return r.table.Recover(c)
 }
 

@@ -85,6 +85,7 @@ type Options struct {
 	Tasks     *background.Tasks
 	Domains   Domains
 	Disks     Disks
+	Groups    Groups
 	Sandboxes Sandboxes
 	// Pods finds the volumes of disks that guests have got since they run.
 	Pods       attachment.Pods

@@ -67,7 +67,7 @@ func (m *sources) identify(ctx context.Context, v *table.VM, a order.Departure) 
 		return order.Identity{}, err
 	}
 	if one == nil {
-		if err := m.runs(ctx, r); err != nil {
+		if err := errors.Join(m.runs(ctx, r), m.room(r, len(copied(r, a.Copied)))); err != nil {
 			return order.Identity{}, err
 		}
 		one = &migration{uid: a.Migration.Migration, copies: a.Copied}
