@@ -160,6 +160,13 @@ func Harmless() fields.Supported {
 		fields.At("tlsConfiguration.minTLSVersion", fields.OneOf(kubevirt.VersionTLS10, kubevirt.VersionTLS11, kubevirt.VersionTLS12)),
 		fields.At("virtTemplateDeployment.enabled", fields.Only(false)),
 	)
+	for _, arch := range []string{"ppc64le", "s390x"} { // no guest has it
+		add("configuration.architectureConfiguration."+arch+".",
+			fields.At("emulatedMachines[]", pattern),
+			fields.At("machineType", fields.Text(maxText)),
+			fields.At("ovmfPath", fields.Text(maxText)),
+		)
+	}
 	add("configuration.developerConfiguration.",
 		fields.At("clusterProfiler", fields.Only(false)),
 		fields.At("useEmulation", fields.Boolean),

@@ -17,7 +17,6 @@ func hints() map[string]string {
 		"the RuntimeClass sets the overhead":                        "configuration.additionalGuestMemoryOverheadRatio",
 		"use -runtime-class of nodevirt-controller":                 "configuration.defaultRuntimeClass",
 		"set architecture of each VM":                               "configuration.architectureConfiguration.defaultArchitecture",
-		"nodevirt runs guests on x86-64 and arm64":                  "configuration.architectureConfiguration.s390x configuration.architectureConfiguration.ppc64le",
 		"there is no pod of KubeVirt's launcher":                    "configuration.selinuxLauncherType configuration.seccompConfiguration configuration.supportContainerResources",
 		"memory that a guest frees is reported unless it is locked": "configuration.virtualMachineOptions.disableFreePageReporting",
 		"set chassis of each VM":                                    "configuration.smbios",

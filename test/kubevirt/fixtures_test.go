@@ -48,6 +48,9 @@ func prepare(ctx context.Context, c *cluster.Cluster) error {
 	if err := c.Apply(ctx, cluster.MultusManifest); err != nil {
 		return err
 	}
+	if _, err := c.Kubectl(ctx, "label", "node", c.Nodes()[0].Name(), "node-role.kubernetes.io/control-plane="); err != nil {
+		return err // specs drain the others
+	}
 	if err := c.Apply(ctx, fixtures); err != nil {
 		return err
 	}
