@@ -48,7 +48,12 @@ func prepare(ctx context.Context, c *cluster.Cluster) error {
 	if err := c.Apply(ctx, cluster.MultusManifest); err != nil {
 		return err
 	}
-	if _, err := c.Kubectl(ctx, "label", "node", c.Nodes()[0].Name(), "node-role.kubernetes.io/control-plane="); err != nil {
+	// What emulation takes more of guests with 128 MiB.
+	const overhead = `{"overhead": {"podFixed": {"memory": "128Mi"}}}`
+	if _, err := c.Kubectl(ctx, "patch", "runtimeclass", "vm", "--type=merge", "--patch="+overhead); err != nil {
+		return err
+	}
+	if _, err := c.Kubectl(ctx, "label", "node", "node-1", "node-role.kubernetes.io/control-plane="); err != nil {
 		return err // specs drain the others
 	}
 	if err := c.Apply(ctx, fixtures); err != nil {

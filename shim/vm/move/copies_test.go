@@ -31,10 +31,10 @@ func TestCopies(t *testing.T) {
 	}
 	_, err := do[order.Identity](t, r, source, order.Identify, order.Departure{Migration: migration, Copied: make([]string, vmspec.MaxDisks+1)})
 	wantError(t, err, "disks to copy, the limit is")
-	r.groups.SetUse(c.ID, cgroup.Stats{RSS: 100 << 20, MemoryLimit: 117<<20 - 1}, 0)
+	r.groups.SetUse(c.ID, cgroup.Stats{RSS: 100 << 20, MemoryLimit: 125<<20 - 1}, 0)
 	_, err = do[order.Identity](t, r, source, order.Identify, order.Departure{Migration: migration, Copied: []string{"data"}})
-	wantError(t, err, "QEMU needs 17 MiB to copy 1 disks, and uses 100 MiB of at most 116")
-	r.groups.SetUse(c.ID, cgroup.Stats{RSS: 100 << 20, MemoryLimit: 117 << 20}, 0)
+	wantError(t, err, "QEMU needs 25 MiB to copy 1 disks, and uses 100 MiB of at most 124")
+	r.groups.SetUse(c.ID, cgroup.Stats{RSS: 100 << 20, MemoryLimit: 125 << 20}, 0)
 	id, err := do[order.Identity](t, r, source, order.Identify, order.Departure{Migration: migration, Copied: []string{"data"}})
 	assert.NilError(t, err)
 	assert.DeepEqual(t, id.Guest.Lengths, map[string]int64{"data": 512})

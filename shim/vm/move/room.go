@@ -13,8 +13,12 @@ type Groups interface {
 	Stats(r record.Container) (cgroup.Stats, error)
 }
 
-// perCopy is the memory in bytes that QEMU takes for each disk that it copies, as measured with 7.2.
-const perCopy = 17 << 20
+// perCopy is the memory in bytes that QEMU takes for each disk that it copies, as measured with 7.2, and forOthers what the
+// pod's other processes take, and what QEMU's own memory varies by meanwhile.
+const (
+	perCopy   = 17 << 20
+	forOthers = 8 << 20
+)
 
 // room returns an error if the copy of disks would go beyond the memory limit of a VM, which would end the guest.
 func (m *sources) room(r record.Container, copies int) error {
@@ -25,7 +29,7 @@ func (m *sources) room(r record.Container, copies int) error {
 	if err != nil {
 		return fmt.Errorf("memory of VM container %q: %w", r.ID, err)
 	}
-	needs := uint64(copies) * perCopy
+	needs := uint64(copies)*perCopy + forOthers
 	if used.MemoryLimit == 0 || used.RSS+needs <= used.MemoryLimit {
 		return nil
 	}
