@@ -116,21 +116,28 @@ func unused(set []setFile, nodes map[string]bool) bool {
 
 // nodesOf returns the names of QEMU's files and formats.
 func nodesOf(dom *libvirt.Domain) (map[string]bool, error) {
-	text, err := command(dom, "query-named-block-nodes", map[string]any{"flat": true})
+	nodes, err := blockNodes(dom)
 	if err != nil {
 		return nil, err
 	}
-	var reply struct {
-		Return []struct {
-			Name string `json:"node-name"`
-		} `json:"return"`
-	}
-	if err := json.Unmarshal([]byte(text), &reply); err != nil {
-		return nil, fmt.Errorf("decode QEMU's block nodes: %w", err)
-	}
 	all := map[string]bool{}
-	for _, n := range reply.Return {
+	for _, n := range nodes {
 		all[n.Name] = true
 	}
 	return all, nil
+}
+
+// blockNode is a file or a format of QEMU's.
+type blockNode struct {
+	Name   string `json:"node-name"`
+	Driver string `json:"drv"`
+	File   string `json:"file"`
+	Cache  struct {
+		Direct  bool `json:"direct"`
+		NoFlush bool `json:"no-flush"`
+	} `json:"cache"`
+}
+
+func blockNodes(dom *libvirt.Domain) ([]blockNode, error) {
+	return query[[]blockNode](dom, "query-named-block-nodes", map[string]any{"flat": true})
 }

@@ -56,21 +56,10 @@ func setOf(d libvirtxml.DomainDisk) (int, bool) {
 	return set, err == nil
 }
 
-// blockNode is a file or a format of QEMU's.
-type blockNode struct {
-	Name   string `json:"node-name"`
-	Driver string `json:"drv"`
-	File   string `json:"file"`
-	Cache  struct {
-		Direct  bool `json:"direct"`
-		NoFlush bool `json:"no-flush"`
-	} `json:"cache"`
-}
-
 // stayWritable opens the file of a disk with the options that libvirt gave it, but for the one by which QEMU
 // chooses the descriptor for reading while the guest may not write.
 func stayWritable(dom *libvirt.Domain, d libvirtxml.DomainDisk, set int) error {
-	nodes, err := query[[]blockNode](dom, "query-named-block-nodes", map[string]any{"flat": true})
+	nodes, err := blockNodes(dom)
 	if err != nil {
 		return err
 	}
