@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -172,7 +173,7 @@ func requirements(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) m
 			all[kubevirt.CPUFeatureLabel] = append(all[kubevirt.CPUFeatureLabel], kubevirt.CPUFeatureLabel+f.Name)
 		}
 	}
-	all[kubevirt.SupportedMachineTypeLabel] = []string{kubevirt.SupportedMachineTypeLabel + vm.Machine}
+	all[kubevirt.SupportedMachineTypeLabel] = []string{kubevirt.SupportedMachineTypeLabel + cmp.Or(around.Machine, vm.Machine)}
 	all[vmspec.ArchitectureLabel] = []string{vmspec.ArchitectureLabel + vm.Arch()}
 	all[kubevirt.HypervLabel] = enlightenments(vm.Board.Hyperv)
 	return all

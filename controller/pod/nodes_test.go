@@ -68,6 +68,9 @@ func TestNodeSelector(t *testing.T) {
 			"cpu-feature.node.kubevirt.io/umip=true", "cpu-model-migration.node.kubevirt.io/EPYC=true",
 			"kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/q35=true",
 		}},
+		"q35 that migrates": {pod.Surroundings{LabelKinds: pod.LabelKinds(), Machine: "pc-q35-7.2"}, func(*kubevirt.VirtualMachineInstanceSpec) {}, []string{
+			"architecture.node.nodevirt.io/amd64=true", "kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/pc-q35-7.2=true",
+		}},
 		"SEV": {pod.Surroundings{}, encrypted(kubevirt.LaunchSecurity{SEV: new(kubevirt.SEV)}), []string{"kubevirt.io/sev=true"}},
 		"SEV-ES": {pod.Surroundings{}, encrypted(kubevirt.LaunchSecurity{SEV: &kubevirt.SEV{Policy: &kubevirt.SEVPolicy{EncryptedState: new(true)}}}),
 			[]string{"kubevirt.io/sev=true", "kubevirt.io/sev-es=true"}},

@@ -31,6 +31,8 @@ type Surroundings struct {
 	NetworkResources map[string]string
 	// Source are the labels of the node from which the guest comes by a migration.
 	Source map[string]string
+	// Machine is the type of the board of a guest that comes by a migration; empty for others.
+	Machine string
 	// StatePVC is the name of the PVC with the instance's persistent state; empty for none.
 	StatePVC string
 	// ResumePVC is the name of the PVC with the memory from which the guest goes on; empty for a guest

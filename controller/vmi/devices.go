@@ -18,7 +18,7 @@ import (
 // hotplug reports the disks that the VM has got since.
 func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualMachineInstance, v view) {
 	made, _ := vmspec.Preview(field.NewPath("spec"), &vmi.Spec)
-	s.Machine = &kubevirt.Machine{Type: made.Machine}
+	s.Machine = &kubevirt.Machine{Type: machineType(made, s.Machine, v)}
 	setSize(s, made, pod.SizeIn(&vmi.Spec, v.limits()))
 	now := volumes(&vmi.Spec, made.Disks, v.pvcs)
 	keepCapacities(now, s.VolumeStatus)
@@ -30,6 +30,19 @@ func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualM
 	plug(s.Interfaces, made.Interfaces, v.pod)
 	if made.VSOCK {
 		setVSOCK(s, v)
+	}
+}
+
+// machineType returns the type of the VM's board. Until a node reports it, that of the guest's source counts, then
+// what the spec says.
+func machineType(made vmspec.Spec, was *kubevirt.Machine, v view) string {
+	switch c := v.trueCondition(condition.MachineType); {
+	case c != nil:
+		return c.Message
+	case was != nil:
+		return was.Type
+	default:
+		return made.Machine
 	}
 }
 

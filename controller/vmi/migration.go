@@ -70,6 +70,9 @@ func (m *Pods) Manifest(ctx context.Context, vmi *kubevirt.VirtualMachineInstanc
 	if options.Surroundings.Source, err = m.cluster.sourceLabels(ctx, vmi); err != nil {
 		return nil, err
 	}
+	if machine := vmi.Status.Machine; machine != nil {
+		options.Surroundings.Machine = machine.Type
+	}
 	options.Surroundings.StatePVC = state
 	return pod.New(vmi, objects, network, options)
 }

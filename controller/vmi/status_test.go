@@ -399,6 +399,24 @@ func TestVSOCKCID(t *testing.T) {
 	}
 }
 
+// TestMachineType: the type of the board is the node's, then that of the guest's source, then the spec's.
+func TestMachineType(t *testing.T) {
+	vmi, s := new(kubevirt.VirtualMachineInstance), kubevirt.VirtualMachineInstanceStatus{}
+	for _, tt := range []struct {
+		reported string
+		want     string
+	}{{"", "q35"}, {"pc-q35-7.2", "pc-q35-7.2"}, {"", "pc-q35-7.2"}, {"pc-q35-8.0", "pc-q35-8.0"}} {
+		v := seen(readyNode, corev1.PodRunning, running)
+		if tt.reported != "" {
+			v.pod.Status.Conditions = []corev1.PodCondition{{Type: condition.MachineType, Status: corev1.ConditionTrue, Message: tt.reported}}
+		}
+		setMachine(&s, vmi, v)
+		if s.Machine.Type != tt.want {
+			t.Errorf("reported %q: got %q, want %q", tt.reported, s.Machine.Type, tt.want)
+		}
+	}
+}
+
 // TestSuspended: the reason of an instance says that its guest can go on elsewhere.
 func TestSuspended(t *testing.T) {
 	if got := reason(seen(readyNode, corev1.PodSucceeded, completed)); got != "" {

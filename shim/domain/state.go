@@ -2,7 +2,9 @@ package domain
 
 import (
 	"context"
+	"encoding/xml"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 
@@ -61,6 +63,30 @@ func (o *Observer) State(ctx context.Context, uuid string) (State, error) {
 	}
 	a.state.PID = pid
 	return a.state, nil
+}
+
+// MachineType returns the type of a domain's board, such as pc-q35-7.2: libvirt has replaced an alias.
+func (o *Observer) MachineType(ctx context.Context, uuid string) (string, error) {
+	return onDomain(ctx, o.conn, "read the machine type of", uuid, func(dom *libvirt.Domain) (string, error) {
+		text, err := dom.GetXMLDesc(0)
+		if err != nil {
+			return "", err
+		}
+		return MachineTypeIn(text)
+	})
+}
+
+// MachineTypeIn returns the type of the board in a domain's XML.
+func MachineTypeIn(text string) (string, error) {
+	var x struct {
+		Type struct {
+			Machine string `xml:"machine,attr"`
+		} `xml:"os>type"`
+	}
+	if err := xml.Unmarshal([]byte(text), &x); err != nil {
+		return "", fmt.Errorf("decode the domain: %w", err)
+	}
+	return x.Type.Machine, nil
 }
 
 // stateOf maps virDomainState and its reason. A domain in an intermediate state

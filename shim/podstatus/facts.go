@@ -46,6 +46,8 @@ type Machine struct {
 	Stays   string
 	// Agent says whether the guest agent is connected; nil if that is not known.
 	Agent *bool
+	// Type is the type of the VM's board, such as pc-q35-7.2; empty if that is not known.
+	Type string
 	// VSOCKCID is the address of the VM's VSOCK, 0 for none.
 	VSOCKCID uint32
 	// Guest is what the agent reported, nil if it did not.
@@ -123,6 +125,9 @@ func (f Facts) conditions(now time.Time) []Condition {
 	all = append(all,
 		made(condition.Paused, m.Paused != "", paused, pausedMessage(f), now),
 		made(condition.LiveMigratable, m.Movable, movable, stays, since))
+	if m.Type != "" {
+		all = append(all, made(condition.MachineType, true, condition.ReasonResolved, clip(m.Type, maxMessage), since))
+	}
 	switch {
 	case m.Agent == nil:
 	case *m.Agent:

@@ -77,6 +77,14 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
+// TestMachineType: a VM that runs has the condition once the type is known.
+func TestMachineType(t *testing.T) {
+	f := running(true, "")
+	wantCondition(t, f, condition.MachineType, "", "")
+	f.Machine.Type = "pc-q35-7.2"
+	wantCondition(t, f, condition.MachineType, condition.ReasonResolved, "True")
+}
+
 // TestVSOCK: a VM with a VSOCK has the condition, with its CID while the VM exists.
 func TestVSOCK(t *testing.T) {
 	of := func(f Facts) (found Condition) {

@@ -195,6 +195,8 @@ type Domain struct {
 	UID  uint32 `json:"uid"`
 	GID  uint32 `json:"gid"`
 	PID  int    `json:"pid,omitempty"`
+	// Machine is the type of board that the VM has got from QEMU, such as pc-q35-7.2; empty before its start.
+	Machine string `json:"machine,omitempty"`
 	// TPMUID is the user and the group of the VM's TPM; 0 for a VM without one.
 	TPMUID uint32 `json:"tpmUID,omitempty"`
 }

@@ -31,6 +31,9 @@ const (
 	// VSOCK is True while a VM with a VSOCK exists. The message is its CID, a number. Other VMs
 	// don't have the condition.
 	VSOCK = "nodevirt.io/VSOCK"
+	// MachineType is True since the VM's start. The message is the type of board that the VM has, such as
+	// pc-q35-7.2, whichever alias of it the spec has.
+	MachineType = "nodevirt.io/MachineType"
 	// IdentityRenewed is True if a guest has renewed the identity that it had in its checkpoint, from which others
 	// can go on, too. If it is False, the message says why not. Other VMs don't have the condition.
 	IdentityRenewed = "nodevirt.io/IdentityRenewed"
@@ -89,6 +92,9 @@ const (
 	ReasonCIDAssigned = "CIDAssigned"
 	ReasonCIDReleased = "CIDReleased"
 )
+
+// ReasonResolved is the reason of MachineType.
+const ReasonResolved = "Resolved"
 
 // Reasons of IdentityRenewed, beside ReasonUnsupportedAgent.
 const (

@@ -14,7 +14,7 @@ import (
 // later are the phases of a guest that boots. For one that comes from another node,
 // package move does the same when the guest's source has connected.
 func later() []string {
-	return []string{"domain", "tags", "start", "firmware", "process", "placement", "connect", record.PhaseResume, record.PhaseIdentity}
+	return []string{"domain", "tags", "start", "board", "firmware", "process", "placement", "connect", record.PhaseResume, record.PhaseIdentity}
 }
 
 // phasesOf returns the phases of a container's start.
@@ -60,6 +60,12 @@ func (s *starts) admit(ctx context.Context, v *table.VM) error {
 	}
 	migration := r.Incoming
 	r.Incoming, r.Domain.PID = "", state.PID
+	if r.Domain.PID != 0 {
+		r.Domain.Machine, err = s.ends.observer.MachineType(ctx, r.Domain.UUID)
+		if err != nil && !errors.Is(err, domain.ErrNotFound) {
+			return err
+		}
+	}
 	if err := s.table.Put(v, r); err != nil {
 		return err
 	}

@@ -59,6 +59,7 @@ type Domains interface {
 type Observer interface {
 	State(ctx context.Context, uuid string) (domain.State, error)
 	Domains(ctx context.Context) ([]domain.Info, error)
+	MachineType(ctx context.Context, uuid string) (string, error)
 }
 
 // Host reports what libvirt offers the node's VMs; [domain.Host].

@@ -22,7 +22,7 @@ import (
 func callOf(phase string) string {
 	return map[string]string{
 		"cgroup": "Groups.Create", "taps": "Network.Taps", "bridge": "Network.Apply", "dhcp": "Network.Serve",
-		"console": "Consoles.Follow", "tpm": "TPMs.Start", "filesystems": "Filesystems.Start", "hooks": "Hooks.Await", "disks": "Disks.Attach", "domain": "Libvirt.Define", "tags": "Libvirt.Tagged", "start": "Libvirt.Start", "firmware": "Libvirt.KeepVariables",
+		"console": "Consoles.Follow", "tpm": "TPMs.Start", "filesystems": "Filesystems.Start", "hooks": "Hooks.Await", "disks": "Disks.Attach", "domain": "Libvirt.Define", "tags": "Libvirt.Tagged", "start": "Libvirt.Start", "board": "Libvirt.MachineType", "firmware": "Libvirt.KeepVariables",
 		"process": "Libvirt.AwaitProcess", "placement": "Groups.Add", "connect": "Network.Connect", "resume": "Libvirt.Resume",
 	}[phase]
 }

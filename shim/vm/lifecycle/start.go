@@ -46,7 +46,7 @@ func newStarts(o Options, down *teardown, ends *ends, dhcp *dhcpKeeper, helpers 
 		metrics: o.Metrics, tracing: o.Tracing, log: o.Logger, down: down, ends: ends, dhcp: dhcp, helpers: helpers,
 		parts: parts{
 			table: o.Table, groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, filesystems: o.Filesystems, hooks: o.Hooks, disks: o.DiskAttacher,
-			domains: o.Domains, processes: o.Processes, agents: o.Agents, describer: o.Describer, layout: o.Layout,
+			domains: o.Domains, observer: o.Observer, processes: o.Processes, agents: o.Agents, describer: o.Describer, layout: o.Layout,
 			resolvConf: o.ResolvConf, hostDevices: o.HostDevices, forks: o.Forks, host: o.Host, late: late, log: o.Logger,
 		},
 	}

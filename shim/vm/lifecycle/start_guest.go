@@ -26,6 +26,7 @@ import (
 
 // parts are what the phases of a start work with.
 type parts struct {
+	observer    Observer
 	table       *table.Table
 	groups      Groups
 	network     Network
@@ -63,6 +64,7 @@ type start struct {
 	variables *os.File                 // variables: those of the firmware that are persistent; nil without any
 	process   int                      // process: QEMU's id, from its pid file
 	qemu      int                      // start: QEMU's id, from libvirt
+	machine   string                   // board: the type of the VM's board
 	identity  *record.Fork             // identity: nil for a guest that is no fork
 
 	timeline []record.Phase // the phases, once none runs
@@ -72,6 +74,7 @@ type start struct {
 func (s *start) record() record.Container {
 	r := s.rec
 	r.Network = s.plan
+	r.Domain.Machine = s.machine
 	if s.identity != nil {
 		r.Fork = s.identity
 	}
@@ -185,6 +188,12 @@ func (s *start) startDomain(ctx context.Context) (err error) {
 	}
 	s.qemu, err = s.parts.domains.Start(ctx, uuid, s.files)
 	return s.parts.late.note(uuid, err)
+}
+
+// readBoard reads which type of board the VM has got.
+func (s *start) readBoard(ctx context.Context) (err error) {
+	s.machine, err = s.parts.observer.MachineType(ctx, s.rec.Domain.UUID)
+	return err
 }
 
 // awaitProcess waits for QEMU's process, which exists before libvirtd has

@@ -33,8 +33,11 @@ func (c *Conditions) state(v *table.VM, r record.Container) podstatus.Facts {
 		}
 		return f
 	}
-	f := podstatus.Facts{Ready: true, Reason: condition.ReasonRunning, Since: r.StartedAt, VSOCK: r.Spec.VSOCK, Machine: &podstatus.Machine{VSOCKCID: r.VSOCKCID()}, Credentials: c.agents.Credentials(v)}
-	f.Machine.Stays = c.stays(r)
+	f := podstatus.Facts{
+		Ready: true, Reason: condition.ReasonRunning, Since: r.StartedAt, VSOCK: r.Spec.VSOCK,
+		Machine:     &podstatus.Machine{Type: r.Domain.Machine, VSOCKCID: r.VSOCKCID(), Stays: c.stays(r)},
+		Credentials: c.agents.Credentials(v),
+	}
 	f.Machine.Movable = f.Machine.Stays == ""
 	if paused := pausedReason(*c.paused.Of(v).Load()); paused != "" {
 		f.Ready, f.Reason, f.Machine.Paused = false, paused, paused

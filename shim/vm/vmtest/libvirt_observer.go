@@ -34,6 +34,24 @@ func (o *Observer) Domains(ctx context.Context) ([]domain.Info, error) {
 	return all, nil
 }
 
+// MachineType implements domain's. An alias is one of QEMU 7.2.
+func (o *Observer) MachineType(ctx context.Context, uuid string) (string, error) {
+	l := o.libvirt
+	d, err := l.on(ctx, "MachineType", uuid)
+	if err != nil {
+		return "", err
+	}
+	defer l.mu.Unlock()
+	machine, err := domain.MachineTypeIn(d.xml)
+	switch machine {
+	case "q35":
+		machine = "pc-q35-7.2"
+	case "pc":
+		machine = "pc-i440fx-7.2"
+	}
+	return machine, err
+}
+
 // AgentConnected implements domain's.
 func (o *Observer) AgentConnected(ctx context.Context, uuid string) (bool, error) {
 	l := o.libvirt

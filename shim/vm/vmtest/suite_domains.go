@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,6 +89,9 @@ func definedDomain(t *testing.T, d Libvirtd, s Sample) {
 		if !errors.Is(err, domain.ErrNotRunning) {
 			t.Errorf("%s of a domain that does not run: %v", call, err)
 		}
+	}
+	if machine, err := d.Observer.MachineType(ctx, s.UUID); err != nil || !strings.HasPrefix(machine, "pc-") {
+		t.Errorf("machine type %q, %v", machine, err)
 	}
 	all, err := d.Observer.Domains(ctx)
 	if err != nil || !slices.ContainsFunc(all, func(i domain.Info) bool { return i.UUID == s.UUID && i.Name == s.Name }) {
