@@ -233,7 +233,7 @@ test-next-debian: packages tools kubernetes build ## Run the node's tests, crite
 
 NEXT_DEBIAN = test/setup/debian13 $(GOTEST) -count 1 $(LEAN)
 next-debian-e2e:
-	$(NEXT_DEBIAN) -tags $(TAGS),slow -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/...
+	$(NEXT_DEBIAN) -tags $(TAGS),slow -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) ./shim/migrate ./test/e2e/...
 next-debian-critest:
 	$(NEXT_DEBIAN) -tags $(TAGS),critest -timeout $(TIMEOUT) $(FLAGS) ./test/critest
 next-debian-faults:
@@ -277,7 +277,7 @@ test-migrations: packages kubernetes storage build controller ## Drain a node wi
 test-cdi: packages kubernetes storage build controller ## Run VMs on DataVolumes that CDI fills
 	@test/tools/build cdi
 	go vet -tags $(TAGS),cdi ./test/e2e/cdi
-	$(GOTEST) -tags $(TAGS),cdi -count 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/cdi
+	$(GOTEST) -tags $(TAGS),cdi -count 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/...
 
 # Which specs run and how many at once: FOCUS and FILES, regular expressions of words and of files;
 # LABELS, ginkgo's filter; PROCS. FAST=1 runs some that pass in a few minutes, NEW=1 with FILES those without an outcome.

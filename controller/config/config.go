@@ -178,6 +178,7 @@ func (c Config) Migrations() kubevirt.MigrationConfiguration {
 	set(&m.CompletionTimeoutPerGiB, defaultPerGiB)
 	set(&m.ProgressTimeout, defaultProgress)
 	set(&m.AllowAutoConverge, false)
+	set(&m.AllowWorkloadDisruption, false)
 	set(&m.NodeDrainTaintKey, defaultDrain)
 	return m
 }

@@ -66,6 +66,7 @@ func Works() fields.Supported {
 	)
 	add("configuration.migrations.",
 		fields.At("allowAutoConverge", fields.Boolean),
+		fields.At("allowWorkloadDisruption", fields.Boolean),
 		fields.At("bandwidthPerMigration", orZero(fields.Quantity)),
 		fields.At("completionTimeoutPerGiB", fields.Integer(0, maxSeconds)),
 		fields.At("nodeDrainTaintKey", taintKey),
@@ -176,8 +177,7 @@ func Harmless() fields.Supported {
 	}
 	add("configuration.migrations.",
 		fields.At("allowPostCopy", fields.Only(false)),
-		fields.At("allowWorkloadDisruption", fields.Only(false)),
-		fields.At("disableTLS", fields.Only(false)),
+		fields.At("disableTLS", fields.Boolean),
 		fields.At("unsafeMigrationOverride", fields.Only(false)),
 	)
 	return fields.Supported{Rows: rows}

@@ -67,6 +67,11 @@ func (f *follower) follow(ctx context.Context, w work) (ctrl.Result, error) {
 		v = failed
 	}
 	reason := cmp.Or(w.m.Status.MigrationState.FailureReason, reasonOf(w.m, source, target))
+	if source.report != nil && source.report.Paused && w.m.Status.MigrationState.Mode != kubevirt.MigrationPaused {
+		if err := f.statuses.write(ctx, w.m, func() { w.m.Status.MigrationState.Mode = kubevirt.MigrationPaused }); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	switch {
 	case v == succeed:
 		return ctrl.Result{}, f.outcomes.succeed(ctx, w)

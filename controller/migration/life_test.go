@@ -106,6 +106,19 @@ func TestMode(t *testing.T) {
 	}
 }
 
+// TestPausedLater: the mode changes when the source has paused the guest.
+func TestPausedLater(t *testing.T) {
+	g := newRig(t)
+	g.running()
+	g.to(kubevirt.MigrationRunning)
+	g.nodes.paused = true
+	g.now = g.now.Add(2 * patience)
+	g.reconcile()
+	if s := g.migration().Status; s.Phase != kubevirt.MigrationRunning || s.MigrationState.Mode != kubevirt.MigrationPaused {
+		t.Errorf("phase %s, mode %s", s.Phase, s.MigrationState.Mode)
+	}
+}
+
 // TestAsksAtReasons: events that say nothing of the guest are no reason to ask nodes, and a target's report of
 // its VM is one.
 func TestAsksAtReasons(t *testing.T) {

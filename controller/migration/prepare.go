@@ -120,6 +120,7 @@ func sending(w work, target order.Identity) order.Sending {
 	}
 	return order.Sending{
 		Migration: named(w.m), Target: target, Bandwidth: c.BandwidthPerMigration.Value(), AutoConverge: *c.AllowAutoConverge,
+		Pause:   *c.AllowWorkloadDisruption,
 		Timeout: copyTime(w.vmi, *c.CompletionTimeoutPerGiB),
 		Stall:   time.Duration(*c.ProgressTimeout) * time.Second,
 	}

@@ -19,7 +19,7 @@ func Supported() fields.Supported {
 		Rows: []fields.Row{
 			fields.At("allowAutoConverge", fields.Boolean),
 			fields.At("allowPostCopy", fields.Only(false)),
-			fields.At("allowWorkloadDisruption", fields.Only(false)),
+			fields.At("allowWorkloadDisruption", fields.Boolean),
 			fields.At("bandwidthPerMigration", fields.Quantity),
 			fields.At("completionTimeoutPerGiB", fields.Integer(0, maxPerGiB)),
 		},

@@ -49,7 +49,7 @@ func Configure(p *migrations.MigrationPolicy, cluster kubevirt.MigrationConfigur
 		ParallelOutboundMigrationsPerNode: cluster.ParallelOutboundMigrationsPerNode,
 		AllowAutoConverge:                 cluster.AllowAutoConverge,
 		AllowPostCopy:                     new(false),
-		AllowWorkloadDisruption:           new(false),
+		AllowWorkloadDisruption:           cluster.AllowWorkloadDisruption,
 		BandwidthPerMigration:             cluster.BandwidthPerMigration,
 		CompletionTimeoutPerGiB:           cluster.CompletionTimeoutPerGiB,
 		ProgressTimeout:                   cluster.ProgressTimeout,
@@ -59,6 +59,9 @@ func Configure(p *migrations.MigrationPolicy, cluster kubevirt.MigrationConfigur
 	}
 	if v := p.Spec.AllowAutoConverge; v != nil {
 		c.AllowAutoConverge = v
+	}
+	if v := p.Spec.AllowWorkloadDisruption; v != nil {
+		c.AllowWorkloadDisruption = v
 	}
 	if v := p.Spec.BandwidthPerMigration; v != nil {
 		c.BandwidthPerMigration = v

@@ -56,14 +56,15 @@ func TestMatch(t *testing.T) {
 
 func TestConfigure(t *testing.T) {
 	c := Configure(nil, config.Config{}.Migrations())
-	if *c.AllowAutoConverge || !c.BandwidthPerMigration.IsZero() || *c.CompletionTimeoutPerGiB != 150 {
+	if *c.AllowAutoConverge || *c.AllowWorkloadDisruption || !c.BandwidthPerMigration.IsZero() || *c.CompletionTimeoutPerGiB != 150 {
 		t.Errorf("defaults: %+v", c)
 	}
 	p := new(migrations.MigrationPolicy)
+	p.Spec.AllowWorkloadDisruption = new(true)
 	p.Spec.AllowAutoConverge, p.Spec.CompletionTimeoutPerGiB = new(true), new(int64(7))
 	p.Spec.BandwidthPerMigration = new(resource.MustParse("64Mi"))
 	c = Configure(p, config.Config{}.Migrations())
-	if !*c.AllowAutoConverge || c.BandwidthPerMigration.Value() != 64<<20 || *c.CompletionTimeoutPerGiB != 7 || *c.ProgressTimeout != 150 {
+	if !*c.AllowAutoConverge || !*c.AllowWorkloadDisruption || c.BandwidthPerMigration.Value() != 64<<20 || *c.CompletionTimeoutPerGiB != 7 || *c.ProgressTimeout != 150 {
 		t.Errorf("a policy's: %+v", c)
 	}
 }

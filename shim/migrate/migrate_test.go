@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate"
 	"github.com/nodevirt/nodevirt/shim/migrate/compat"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
@@ -159,6 +160,66 @@ func TestMigration(t *testing.T) {
 	move(t, a, b)
 	a.remake(t)
 	move(t, b, a)
+}
+
+// TestPausedCopy: a guest that is paused while it is copied goes on at the source if the migration is cancelled, and at
+// the target if it is not. An emulated guest can only do the latter with a QEMU that copies it while it runs.
+func TestPausedCopy(t *testing.T) {
+	needs.Parts(t, "two nodes with libvirtd, and QEMU")
+	id := uuid.New()
+	a, b := newEnd(t, id, 64001), newEnd(t, id, 64002)
+	a.boot(t)
+	console := a.shell(t)
+	console.run(t, "NOTE=remembered; printf written > /tmp/x; dd if=/tmp/x of=/dev/vda bs=512 seek=100 conv=sync; sync")
+	live, err := a.MigratesLive(t.Context(), id.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.live, a.bandwidth = true, 4
+	m, ended, cancel := a.pausedCopy(t, b)
+	cancel(errors.New("cancelled"))
+	if err := <-ended; err == nil || m.source.Record().State != handover.Kept || !a.running(t) {
+		t.Errorf("source: %+v, %v", m.source.Record(), err)
+	}
+	if err := m.target.Refuse(t.Context(), "over"); err != nil {
+		t.Error(err)
+	}
+	remembers(t, console)
+	if !live {
+		return
+	}
+	b.remake(t)
+	m, ended, _ = a.pausedCopy(t, b)
+	if err := <-ended; err != nil || m.source.Record().State != handover.Left || a.running(t) || !b.running(t) {
+		t.Errorf("source: %+v, %v", m.source.Record(), err)
+	}
+	remembers(t, b.shell(t))
+}
+
+// pausedCopy begins to copy the guest, and pauses it when that runs.
+func (e *end) pausedCopy(t *testing.T, to *end) (m *migration, ended chan error, cancel context.CancelCauseFunc) {
+	t.Helper()
+	m = newMigration(t, e, to, never(t, e, to, func(handover.Step) {}))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended = make(chan error, 1)
+	go func() { ended <- m.source.Run(ctx, m.dial, m.shape) }()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		job, err := e.Job(t.Context(), e.id.String())
+		if err == nil && job != nil && job.Processed > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the copy does not begin: %+v, %v", job, err)
+		}
+	}
+	if err := e.Pause(t.Context(), e.id.String()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.State(t.Context(), e.id.String())
+	if err != nil || s.Status != domain.StatusPaused || s.Reason != domain.ReasonMigrated {
+		t.Errorf("the guest is %+v, %v", s, err)
+	}
+	return m, ended, cancel
 }
 
 // move moves the guest and checks it.

@@ -37,6 +37,9 @@ type end struct {
 	files   map[string][]*os.File
 	xml     string
 	records string
+	// live lets the guest run while it is copied, at bandwidth MiB a second.
+	live      bool
+	bandwidth uint64
 }
 
 // newEnd starts a node. Both ends have the disk's base at the same content.
@@ -144,6 +147,7 @@ func (e *end) vm() migrate.VM {
 	return migrate.VM{
 		Libvirtd: filepath.Join(e.node.Dir(), "run", "libvirt", "libvirt-sock"), Name: "vm", UUID: e.id, UID: e.uid, GID: e.uid,
 		Sockets: migrate.Sockets{Dir: filepath.Join(e.dir, "migration")}, CopyDisks: true, Disks: []string{"vda"}, Domains: e,
+		Live: e.live, Bandwidth: e.bandwidth,
 	}
 }
 

@@ -145,6 +145,9 @@ type Sending struct {
 	// Timeout bounds the whole copy, and Stall the time without progress; 0 is no bound.
 	Timeout time.Duration `json:"timeout,omitempty"`
 	Stall   time.Duration `json:"stall,omitempty"`
+	// Pause has the source pause a guest whose copy takes more than Timeout, and gives the copy as much time
+	// again.
+	Pause bool `json:"pause,omitempty"`
 }
 
 // Decision is an administrator's or the controller's answer in place of a target that

@@ -44,6 +44,8 @@ const (
 type domains struct {
 	*vmtest.Lifecycle
 	*vmtest.Observer
+
+	rig *rig
 }
 
 func (domains) Associate(context.Context, string, map[string][]*os.File) (func(), error) {
@@ -56,7 +58,12 @@ func (domains) MigratableXML(context.Context, string) (string, error) {
 
 func (domains) PrepareMirrors(context.Context, string, []string) error { return nil }
 
-func (domains) MigratesLive(context.Context, string) (bool, error) { return false, nil }
+func (d domains) MigratesLive(context.Context, string) (bool, error) { return d.rig.live, nil }
+
+func (d domains) Pause(_ context.Context, uuid string) error {
+	d.rig.libvirt.Pause(uuid, domain.ReasonMigrated)
+	return d.rig.note("pause")
+}
 
 func (domains) DropCopies(context.Context, string) error { return nil }
 
@@ -86,6 +93,8 @@ type rig struct {
 	disks []vmspec.Disk
 	// volumes are those of the attachment pods, by their containers.
 	volumes map[string]*runtimeapi.ContainerConfig
+	// live says that QEMU can copy the memory of a guest that runs.
+	live bool
 	// other is the disk whose file is another one here.
 	other string
 }
@@ -121,7 +130,7 @@ func newRigOn(t *testing.T, on domain.Accelerator) *rig {
 		t.Fatal(err)
 	}
 	r.Moves = move.New(move.Options{
-		Table: r.table, Tasks: r.tasks, Domains: domains{r.libvirt.Lifecycle, r.libvirt.Observer}, Disks: r, Groups: r.groups, Sandboxes: r, Conditions: r, Pods: r,
+		Table: r.table, Tasks: r.tasks, Domains: domains{r.libvirt.Lifecycle, r.libvirt.Observer, r}, Disks: r, Groups: r.groups, Sandboxes: r, Conditions: r, Pods: r,
 		Life: func() move.Life { return r },
 		Describe: func(c record.Container) domain.Description {
 			r.described(c.Spec.Disks)

@@ -32,6 +32,7 @@ type Domains interface {
 	MigratesLive(ctx context.Context, uuid string) (bool, error)
 	Job(ctx context.Context, uuid string) (*domain.Job, error)
 	PrepareMirrors(ctx context.Context, uuid string, targets []string) error
+	Pause(ctx context.Context, uuid string) error
 	LimitDowntime(ctx context.Context, uuid string, to time.Duration) error
 }
 

@@ -238,6 +238,58 @@ func TestProgress(t *testing.T) {
 	until(t, func() bool { return r.Progress(v) == nil })
 }
 
+// TestPauses: a guest whose copy takes too long is paused if the order says so, and the copy has as much time again.
+// The guest goes on if that is not enough. One that QEMU can't copy while it runs is paused from the start.
+func TestPauses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		live, pause bool
+		want        string
+		least       time.Duration
+	}{
+		"not asked for":             {live: true, least: time.Second},
+		"asked for":                 {live: true, pause: true, want: "pause", least: 2 * time.Second},
+		"paused from the beginning": {pause: true, least: 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.live = tt.live
+			v := r.vm(t, "a", "")
+			r.guest(t, v, domain.ReasonNone)
+			if _, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: uid}); err != nil {
+				t.Fatal(err)
+			}
+			silent, err := net.Listen("tcp", "127.0.0.1:0") // a target that never answers
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer silent.Close()
+			_, err = do[order.Report](t, r, v, order.Send, order.Sending{
+				Migration: order.Migration{Migration: uid}, Timeout: time.Second, Pause: tt.pause,
+				Target: order.Identity{Fingerprint: strings.Repeat("ab", 32), Address: silent.Addr().String()},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var report order.Report
+			until(t, func() bool {
+				report, err = do[order.Report](t, r, v, order.Status, order.Migration{Migration: uid})
+				return err != nil || report.Ended
+			})
+			paused := !tt.live || tt.pause
+			if err != nil || report.Paused != paused || report.Done.Sub(report.Begun) < tt.least {
+				t.Errorf("%+v, %v", report, err)
+			}
+			if got := r.said(); !strings.HasPrefix(got, tt.want) || strings.Contains(got, "pause") != (tt.want != "") {
+				t.Errorf("calls: %s", got)
+			}
+			if got := r.libvirt.Status(vmID); got != domain.StatusRunning {
+				t.Errorf("the guest is %s", got)
+			}
+		})
+	}
+}
+
 func until(t *testing.T, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {

@@ -169,7 +169,11 @@ func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.Dial(ctx, link.Control) }
 	m.o.Tasks.Run(func(ctx context.Context) {
 		defer stop(nil)
-		m.o.Tasks.Run(func(context.Context) { one.bound(running, a.Timeout, a.Stall) })
+		limits := bounds{timeout: a.Timeout, stall: a.Stall}
+		if a.Pause {
+			limits.pause = func(ctx context.Context) error { return m.pause(ctx, v, one) }
+		}
+		m.o.Tasks.Run(func(context.Context) { one.bound(running, limits) })
 		m.limitDowntime(running, v, firstDowntime)
 		m.o.Tasks.Run(func(context.Context) { m.measure(running, one, v) })
 		err := source.Run(running, dial, shape)
@@ -206,8 +210,31 @@ func (m *sources) dialer(ctx context.Context, r record.Container, one *migration
 	}), nil
 }
 
+// pause pauses a guest that is copied, so that it writes nothing more. libvirt knows that it is for a migration.
+func (m *sources) pause(ctx context.Context, v *table.VM, one *migration) error {
+	if one.report().Paused {
+		return nil
+	}
+	within, cancel := background.AtMost(ctx, patience)
+	defer cancel()
+	if err := m.o.Domains.Pause(within, v.Record().Domain.UUID); err != nil {
+		return err
+	}
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.paused = true
+	return nil
+}
+
+// bounds limit a copy; 0 is no limit.
+type bounds struct {
+	timeout, stall time.Duration
+	// pause pauses the guest after timeout, which then counts twice; nil for a copy that ends then.
+	pause func(context.Context) error
+}
+
 // bound cancels a copy that takes too long, or stops.
-func (g *migration) bound(ctx context.Context, timeout, stall time.Duration) {
+func (g *migration) bound(ctx context.Context, b bounds) {
 	begun, last, moved := time.Now(), int64(-1), time.Now()
 	for {
 		select {
@@ -222,10 +249,15 @@ func (g *migration) bound(ctx context.Context, timeout, stall time.Duration) {
 			last, moved = n, time.Now()
 		}
 		switch {
-		case timeout > 0 && time.Since(begun) > timeout:
-			g.stop(fmt.Errorf("the copy took more than %s", timeout))
-		case stall > 0 && time.Since(moved) > stall:
-			g.stop(fmt.Errorf("nothing was copied for %s", stall))
+		case b.timeout > 0 && time.Since(begun) > b.timeout && b.pause != nil:
+			if err := b.pause(ctx); err != nil {
+				g.stop(fmt.Errorf("the copy took more than %s, and its guest can't be paused: %w", b.timeout, err))
+			}
+			b.timeout, b.pause = 2*b.timeout, nil
+		case b.timeout > 0 && time.Since(begun) > b.timeout:
+			g.stop(fmt.Errorf("the copy took more than %s", b.timeout))
+		case b.stall > 0 && time.Since(moved) > b.stall:
+			g.stop(fmt.Errorf("nothing was copied for %s", b.stall))
 		}
 	}
 }
