@@ -47,7 +47,7 @@ func TestPolicy(t *testing.T) {
 	if _, err := g.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(g.migration())}); err != nil {
 		t.Fatal(err)
 	}
-	if s := g.nodes.sent; !s.AutoConverge || !s.Pause || s.Bandwidth != 64<<20 || s.Timeout != 40*time.Second || s.Stall != 150*time.Second {
+	if s := g.nodes.sent; !s.AutoConverge || !s.Pause || s.Bandwidth != 64<<20 || s.Timeout != 40*time.Second || s.PerGiB != 20*time.Second || s.Stall != 150*time.Second {
 		t.Errorf("order: %+v", s)
 	}
 	for what, s := range map[string]*state{"migration": g.migration().Status.MigrationState, "instance": g.vmi().Status.MigrationState} {

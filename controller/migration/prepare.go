@@ -121,6 +121,7 @@ func sending(w work, target order.Identity) order.Sending {
 	return order.Sending{
 		Migration: named(w.m), Target: target, Bandwidth: c.BandwidthPerMigration.Value(), AutoConverge: *c.AllowAutoConverge,
 		Pause:   *c.AllowWorkloadDisruption,
+		PerGiB:  time.Duration(min(*c.CompletionTimeoutPerGiB, maxCopy)) * time.Second,
 		Timeout: copyTime(w.vmi, *c.CompletionTimeoutPerGiB),
 		Stall:   time.Duration(*c.ProgressTimeout) * time.Second,
 	}
@@ -129,8 +130,8 @@ func sending(w work, target order.Identity) order.Sending {
 // maxCopy bounds all copies, in seconds.
 const maxCopy = 365 * 24 * 60 * 60
 
-// copyTime bounds the copy of memory, by the seconds that a GiB may take; 0 is no bound. Only
-// its progress bounds the copy of disks: the cluster does not know their size.
+// copyTime bounds the copy of memory, by the seconds that a GiB may take; 0 is no bound. It is for nodes that don't
+// know how to bound the copy of disks, too: the cluster does not know their size.
 func copyTime(vmi *instance, perGiB int64) time.Duration {
 	m := vmi.Status.Memory
 	if vmi.Status.MigrationMethod == kubevirt.BlockMigration || len(vmi.Status.MigratedVolumes) > 0 || m == nil || m.GuestCurrent == nil {

@@ -143,6 +143,8 @@ var copyNode = regexp.MustCompile(`^migration-[a-z]+-(format|storage)$`)
 // memory and disks, as libvirt counts them.
 type Job struct {
 	Total, Processed, Remaining uint64
+	// DiskTotal is the part of Total that are disks.
+	DiskTotal uint64
 	// Dirty is the rate at which the guest writes memory. Memory and Disk are those of the copies.
 	Dirty, Memory, Disk uint64
 }
@@ -156,6 +158,8 @@ func (o *Observer) Job(ctx context.Context, uuid string) (*Job, error) {
 		}
 		return &Job{
 			Total: s.DataTotal, Processed: s.DataProcessed, Remaining: s.DataRemaining,
+			DiskTotal: s.DiskTotal,
+
 			Dirty:  s.MemDirtyRate * s.MemPageSize, // pages a second
 			Memory: s.MemBps, Disk: s.DiskBps,
 		}, nil

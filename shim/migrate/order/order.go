@@ -142,10 +142,12 @@ type Sending struct {
 	Bandwidth int64 `json:"bandwidth,omitempty"`
 	// AutoConverge allows QEMU to slow a guest down that writes faster than is copied.
 	AutoConverge bool `json:"autoConverge,omitempty"`
-	// Timeout bounds the whole copy, and Stall the time without progress; 0 is no bound.
+	// PerGiB bounds the copy by the time that a GiB of memory or of a disk may take; 0 is no bound. Timeout bounds it for
+	// nodes that do not know PerGiB, and Stall the time without progress.
+	PerGiB  time.Duration `json:"perGiB,omitempty"`
 	Timeout time.Duration `json:"timeout,omitempty"`
 	Stall   time.Duration `json:"stall,omitempty"`
-	// Pause has the source pause a guest whose copy takes more than Timeout, and gives the copy as much time
+	// Pause has the source pause a guest whose copy takes more time, and gives the copy as much time
 	// again.
 	Pause bool `json:"pause,omitempty"`
 }

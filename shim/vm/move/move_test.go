@@ -69,8 +69,8 @@ func (domains) DropCopies(context.Context, string) error { return nil }
 
 func (domains) LimitDowntime(context.Context, string, time.Duration) error { return nil }
 
-func (domains) Job(context.Context, string) (*domain.Job, error) {
-	return &domain.Job{Total: 30, Processed: 20, Remaining: 10}, nil
+func (d domains) Job(context.Context, string) (*domain.Job, error) {
+	return &domain.Job{Total: 30 + d.rig.diskBytes, DiskTotal: d.rig.diskBytes, Processed: 20, Remaining: 10}, nil
 }
 
 // rig is Moves on fakes. It is the lifecycle, too.
@@ -95,6 +95,8 @@ type rig struct {
 	volumes map[string]*runtimeapi.ContainerConfig
 	// live says that QEMU can copy the memory of a guest that runs.
 	live bool
+	// diskBytes is the size of the disks that libvirt copies.
+	diskBytes uint64
 	// other is the disk whose file is another one here.
 	other string
 }

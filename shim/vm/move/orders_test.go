@@ -243,17 +243,19 @@ func TestProgress(t *testing.T) {
 func TestPauses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		live, pause bool
+		disks       uint64
 		want        string
 		least       time.Duration
 	}{
 		"not asked for":             {live: true, least: time.Second},
+		"not asked for, with disks": {live: true, disks: 2 << 30, least: 3 * time.Second},
 		"asked for":                 {live: true, pause: true, want: "pause", least: 2 * time.Second},
 		"paused from the beginning": {pause: true, least: 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.live = tt.live
+			r.live, r.diskBytes = tt.live, tt.disks
 			v := r.vm(t, "a", "")
 			r.guest(t, v, domain.ReasonNone)
 			if _, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: uid}); err != nil {
@@ -265,7 +267,7 @@ func TestPauses(t *testing.T) {
 			}
 			defer silent.Close()
 			_, err = do[order.Report](t, r, v, order.Send, order.Sending{
-				Migration: order.Migration{Migration: uid}, Timeout: time.Second, Pause: tt.pause,
+				Migration: order.Migration{Migration: uid}, PerGiB: time.Second, Timeout: time.Millisecond, Pause: tt.pause,
 				Target: order.Identity{Fingerprint: strings.Repeat("ab", 32), Address: silent.Addr().String()},
 			})
 			if err != nil {

@@ -169,7 +169,7 @@ func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.Dial(ctx, link.Control) }
 	m.o.Tasks.Run(func(ctx context.Context) {
 		defer stop(nil)
-		limits := bounds{timeout: a.Timeout, stall: a.Stall}
+		limits := bounds{perGiB: a.PerGiB, memory: r.Spec.Memory, timeout: a.Timeout, stall: a.Stall}
 		if a.Pause {
 			limits.pause = func(ctx context.Context) error { return m.pause(ctx, v, one) }
 		}
@@ -229,13 +229,29 @@ func (m *sources) pause(ctx context.Context, v *table.VM, one *migration) error 
 // bounds limit a copy; 0 is no limit.
 type bounds struct {
 	timeout, stall time.Duration
-	// pause pauses the guest after timeout, which then counts twice; nil for a copy that ends then.
+	// perGiB takes the place of timeout: it is that of a GiB of memory, which are bytes, or of a disk.
+	perGiB time.Duration
+	memory int64
+	// pause pauses the guest after that, which then counts twice; nil for a copy that ends then.
 	pause func(context.Context) error
+}
+
+// limit returns how long the copy may take. It grows when libvirt knows the disks' sizes.
+func (b bounds) limit(job *domain.Job) time.Duration {
+	if b.perGiB == 0 {
+		return b.timeout
+	}
+	const gib, most = 1 << 30, 365 * 24 * time.Hour
+	size := b.memory
+	if job != nil { // the guest may have got memory
+		size = max(size, int64(min(job.Total-job.DiskTotal, 1<<60))) + int64(min(job.DiskTotal, 1<<60))
+	}
+	return min(time.Duration(max((size+gib-1)/gib, 1)), most/b.perGiB+1) * b.perGiB
 }
 
 // bound cancels a copy that takes too long, or stops.
 func (g *migration) bound(ctx context.Context, b bounds) {
-	begun, last, moved := time.Now(), int64(-1), time.Now()
+	begun, last, moved, times := time.Now(), int64(-1), time.Now(), time.Duration(1)
 	for {
 		select {
 		case <-ctx.Done():
@@ -248,16 +264,17 @@ func (g *migration) bound(ctx context.Context, b bounds) {
 		if n := g.copied.Load(); n != last {
 			last, moved = n, time.Now()
 		}
+		limit := times * b.limit(g.job.Load())
 		switch {
-		case b.timeout > 0 && time.Since(begun) > b.timeout && b.pause != nil:
+		case limit > 0 && time.Since(begun) > limit && b.pause != nil:
 			if err := b.pause(ctx); err != nil {
-				g.stop(fmt.Errorf("the copy took more than %s, and its guest can't be paused: %w", b.timeout, err))
+				g.stop(fmt.Errorf("the copy took more than %s and has been aborted: its guest can't be paused: %w", limit, err))
 			}
-			b.timeout, b.pause = 2*b.timeout, nil
-		case b.timeout > 0 && time.Since(begun) > b.timeout:
-			g.stop(fmt.Errorf("the copy took more than %s", b.timeout))
+			times, b.pause = 2, nil
+		case limit > 0 && time.Since(begun) > limit:
+			g.stop(fmt.Errorf("the copy took more than %s and has been aborted", limit))
 		case b.stall > 0 && time.Since(moved) > b.stall:
-			g.stop(fmt.Errorf("nothing was copied for %s", b.stall))
+			g.stop(fmt.Errorf("nothing was copied for %s: the copy has been aborted", b.stall))
 		}
 	}
 }
