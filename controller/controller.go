@@ -19,6 +19,7 @@ import (
 	managerconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/nodevirt/nodevirt/controller/api"
@@ -26,6 +27,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/events"
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/kinds"
+	"github.com/nodevirt/nodevirt/controller/measures"
 	"github.com/nodevirt/nodevirt/tracing"
 )
 
@@ -197,6 +199,9 @@ func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tr
 		if err := k.SetUp(ctx, in); err != nil {
 			return err
 		}
+	}
+	if err := m.Add(measures.New(m.GetClient(), configuration, metrics.Registry)); err != nil {
+		return fmt.Errorf("add the metrics of VMs: %w", err)
 	}
 	return nil
 }

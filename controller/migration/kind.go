@@ -2,11 +2,9 @@ package migration
 
 import (
 	"context"
-	"fmt"
 
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/nodevirt/nodevirt/controller/control"
 	"github.com/nodevirt/nodevirt/controller/hotplug"
@@ -64,9 +62,6 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	})
 	if err := r.SetUp(ctx, m); err != nil {
 		return err
-	}
-	if err := m.Add(newMeasures(r.client, metrics.Registry)); err != nil {
-		return fmt.Errorf("add the migrations' metrics: %w", err)
 	}
 	e := &Evacuations{Client: m.GetClient(), Config: in.Config, Events: r.events, Now: in.Now}
 	return e.SetUp(m)

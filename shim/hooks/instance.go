@@ -1,7 +1,6 @@
 package hooks
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -23,7 +22,7 @@ func instance(r record.Container) ([]byte, error) {
 	vmi := kubevirt.VirtualMachineInstance{
 		TypeMeta: metav1.TypeMeta{APIVersion: kubevirt.GroupVersion.String(), Kind: "VirtualMachineInstance"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name:      cmp.Or(annotations[kubevirt.DomainAnnotation], pod.GetMetadata().GetName()),
+			Name:      r.InstanceName(),
 			Namespace: pod.GetMetadata().GetNamespace(),
 			// The controller labels the pod with it.
 			UID:         types.UID(pod.GetLabels()[kubevirt.CreatedByLabel]),

@@ -37,7 +37,8 @@ type Expansion struct {
 
 // VM is a VM that runs. Parts that could not be read are nil.
 type VM struct {
-	Namespace, Name string // the pod's
+	// Name is that of the VirtualMachineInstance, or of a pod that is of none. Namespace is the pod's.
+	Namespace, Name string
 	Started         time.Time
 	RAM             int64  // bytes
 	Overlay         uint64 // bytes on disk

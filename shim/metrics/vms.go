@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// vms are the metrics of VMs that run. Their first labels are KubeVirt's; name is the pod's name.
+// vms are the metrics of VMs that run. Their first labels are KubeVirt's.
 type vms struct {
 	node string
 

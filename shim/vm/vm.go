@@ -183,9 +183,10 @@ func join(o Options, paths layout.Layout) *VMs {
 	})
 	events := &event.Broker{}
 	var life *lifecycle.Lifecycle
+	both := libvirtd{o.Driver.Lifecycle, o.Driver.Observer}
 	moves = move.New(move.Options{
 		Table: vms, Tasks: tasks, Disks: o.Disks.Attachments, Groups: groups, Sandboxes: sandboxes, Pods: o.Pods, Conditions: conditions,
-		Domains: libvirtd{o.Driver.Lifecycle, o.Driver.Observer}, Life: func() move.Life { return life }, Describe: describer.Describe,
+		Domains: both, Copies: both, Life: func() move.Life { return life }, Describe: describer.Describe,
 		Listen: netsetup.Listen, Dial: netsetup.DialFrom, ListenNode: netsetup.ListenNode, DialNode: netsetup.DialNode, Libvirtd: o.Libvirtd, Accelerator: o.Accelerator, CPU: o.NodeCPU, Layout: paths,
 		Limits: handover.DefaultLimits(), Logger: o.Logger,
 	})
@@ -219,7 +220,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Expanding: life.Expanding, Images: o.Images, Progress: moves.Progress,
 	})
 	saves := save.New(save.Options{
-		Table: vms, Tasks: tasks, Domains: libvirtd{o.Driver.Lifecycle, o.Driver.Observer}, Disks: o.Disks.Attachments, Images: o.Unpacker, Moves: moves, Agents: agents, Files: disk.Archives{}, Pods: o.Pods,
+		Table: vms, Tasks: tasks, Domains: both, Disks: o.Disks.Attachments, Images: o.Unpacker, Moves: moves, Agents: agents, Files: disk.Archives{}, Pods: o.Pods,
 		Describe: describer.Describe, Accelerator: o.Accelerator, Logger: o.Logger,
 	})
 	name, _ := os.Hostname() // the kubelet's default name of the node

@@ -19,7 +19,7 @@ func layers() [][]string {
 		{"controller/backup"},
 		{"controller/export", "controller/pool", "controller/restore"},
 		{"controller/migration", "controller/preset", "controller/replicaset", "controller/snapshot", "controller/vm"},
-		{"controller/backoff", "controller/installation", "controller/instancetype", "controller/memory", "controller/migrationpolicy"},
+		{"controller/backoff", "controller/installation", "controller/instancetype", "controller/measures", "controller/memory", "controller/migrationpolicy"},
 		{"controller/vmi"},
 		{"controller/hotplug"},
 		{"controller/kind"},

@@ -50,7 +50,10 @@ func phases() []phase {
 		{"domain", []string{"taps", "console", "display", "disks", "variables", "tpm", "filesystems", "hooks", "devices"}, (*start).defineDomain, (*teardown).removeDomain, 20 * time.Second},
 		{"tags", []string{"domain"}, func(s *start, ctx context.Context) error { return newTagger(s.parts).write(ctx, s.rec) }, nil, 0},
 		{"start", []string{"tags"}, (*start).startDomain, nil, 0},
-		{"board", []string{"start"}, (*start).readBoard, nil, 0},
+		{"board", []string{"start"}, func(s *start, ctx context.Context) (err error) {
+			s.machine, err = s.parts.observer.MachineType(ctx, s.rec.Domain.UUID)
+			return err
+		}, nil, 0},
 		{"firmware", []string{"start"}, (*start).keepVariables, nil, 0},
 		{"process", []string{"domain"}, (*start).awaitProcess, nil, 0},
 		{"placement", []string{"process"}, (*start).placeQEMU, nil, 0},

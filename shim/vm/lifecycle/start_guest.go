@@ -190,12 +190,6 @@ func (s *start) startDomain(ctx context.Context) (err error) {
 	return s.parts.late.note(uuid, err)
 }
 
-// readBoard reads which type of board the VM has got.
-func (s *start) readBoard(ctx context.Context) (err error) {
-	s.machine, err = s.parts.observer.MachineType(ctx, s.rec.Domain.UUID)
-	return err
-}
-
 // awaitProcess waits for QEMU's process, which exists before libvirtd has
 // finished its talk with it.
 func (s *start) awaitProcess(ctx context.Context) (err error) {

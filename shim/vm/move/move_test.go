@@ -131,8 +131,9 @@ func newRigOn(t *testing.T, on domain.Accelerator) *rig {
 	if err := os.Mkdir(r.layout.Migrations, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	both := domains{r.libvirt.Lifecycle, r.libvirt.Observer, r}
 	r.Moves = move.New(move.Options{
-		Table: r.table, Tasks: r.tasks, Domains: domains{r.libvirt.Lifecycle, r.libvirt.Observer, r}, Disks: r, Groups: r.groups, Sandboxes: r, Conditions: r, Pods: r,
+		Table: r.table, Tasks: r.tasks, Domains: both, Copies: both, Disks: r, Groups: r.groups, Sandboxes: r, Conditions: r, Pods: r,
 		Life: func() move.Life { return r },
 		Describe: func(c record.Container) domain.Description {
 			r.described(c.Spec.Disks)

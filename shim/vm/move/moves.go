@@ -29,11 +29,16 @@ type Domains interface {
 	migrate.Domains
 	migrate.Files
 	MigratableXML(ctx context.Context, uuid string) (string, error)
+}
+
+// Copies are the copies of guests' memory and disks; [domain.Lifecycle] and [domain.Observer].
+type Copies interface {
 	MigratesLive(ctx context.Context, uuid string) (bool, error)
-	Job(ctx context.Context, uuid string) (*domain.Job, error)
 	PrepareMirrors(ctx context.Context, uuid string, targets []string) error
-	Pause(ctx context.Context, uuid string) error
+	Job(ctx context.Context, uuid string) (*domain.Job, error)
 	LimitDowntime(ctx context.Context, uuid string, to time.Duration) error
+	// Pause pauses the guest, which libvirt knows is for the copy.
+	Pause(ctx context.Context, uuid string) error
 }
 
 // Life changes what VMs are; package lifecycle's Lifecycle.
@@ -85,6 +90,7 @@ type Options struct {
 	Table     *table.Table
 	Tasks     *background.Tasks
 	Domains   Domains
+	Copies    Copies
 	Disks     Disks
 	Groups    Groups
 	Sandboxes Sandboxes

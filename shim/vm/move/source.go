@@ -146,12 +146,12 @@ func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order
 	if err != nil {
 		return order.Report{}, err
 	}
-	if err := m.o.Domains.PrepareMirrors(within, r.Domain.UUID, machine.Disks); err != nil {
+	if err := m.o.Copies.PrepareMirrors(within, r.Domain.UUID, machine.Disks); err != nil {
 		return order.Report{}, err
 	}
 	machine.OtherFiles = otherFiles(r, a.Target)
 	machine.Bandwidth, machine.Converge = uint64(max(0, a.Bandwidth)+1<<20-1)>>20, a.AutoConverge
-	if machine.Live, err = m.o.Domains.MigratesLive(within, r.Domain.UUID); err != nil {
+	if machine.Live, err = m.o.Copies.MigratesLive(within, r.Domain.UUID); err != nil {
 		return order.Report{}, err
 	}
 	if err := machine.Sockets.MakeSource(); err != nil {
@@ -217,7 +217,7 @@ func (m *sources) pause(ctx context.Context, v *table.VM, one *migration) error 
 	}
 	within, cancel := background.AtMost(ctx, patience)
 	defer cancel()
-	if err := m.o.Domains.Pause(within, v.Record().Domain.UUID); err != nil {
+	if err := m.o.Copies.Pause(within, v.Record().Domain.UUID); err != nil {
 		return err
 	}
 	one.mu.Lock()
@@ -298,7 +298,7 @@ const (
 func (m *sources) limitDowntime(ctx context.Context, v *table.VM, to time.Duration) {
 	within, cancel := background.AtMost(ctx, measureTime)
 	defer cancel()
-	if err := m.o.Domains.LimitDowntime(within, v.Record().Domain.UUID, to); err != nil && ctx.Err() == nil {
+	if err := m.o.Copies.LimitDowntime(within, v.Record().Domain.UUID, to); err != nil && ctx.Err() == nil {
 		table.Logger(m.o.Logger, v.Record()).Warn("limiting a migration's downtime failed", "error", err)
 	}
 }
@@ -310,7 +310,7 @@ func (m *sources) measure(ctx context.Context, one *migration, v *table.VM) {
 	downtime := firstDowntime
 	for ctx.Err() == nil && one.ends().Record().State == handover.Sending {
 		within, cancel := background.AtMost(ctx, measureTime)
-		job, err := m.o.Domains.Job(within, v.Record().Domain.UUID)
+		job, err := m.o.Copies.Job(within, v.Record().Domain.UUID)
 		cancel()
 		if err != nil {
 			job = nil

@@ -121,7 +121,7 @@ func (n *Node) imageFS(ctx context.Context, s *metrics.Snapshot) {
 func (n *Node) describe(v *table.VM, r record.Container, domains map[string]domain.Stats) metrics.VM {
 	pod := r.Sandbox.Value.GetMetadata()
 	vm := metrics.VM{
-		Namespace: pod.GetNamespace(), Name: pod.GetName(),
+		Namespace: pod.GetNamespace(), Name: r.InstanceName(),
 		Started: r.StartedAt,
 		RAM:     r.Spec.Memory,
 		Overlay: n.stats.writableLayer(r).GetUsedBytes().GetValue(),

@@ -1,0 +1,99 @@
+// Package measures reports VMs, their instances and migrations to Prometheus, by the names and labels of KubeVirt.
+//
+// It owns what the controller's cache says of them. Nodes report what runs on them; see package shim/metrics.
+package measures
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/config"
+)
+
+// collectTime bounds the read of one scrape.
+const collectTime = 5 * time.Second
+
+// Measures is a collector that reports while its controller leads.
+type Measures struct {
+	registry prometheus.Registerer
+	parts    []part
+}
+
+// part reports the objects of a kind.
+type part interface {
+	Describe(to chan<- *prometheus.Desc)
+	collect(ctx context.Context, send sender) error
+}
+
+// sender sends a metric with the values of its labels.
+type sender func(d *prometheus.Desc, value float64, labels ...string)
+
+// New returns the measures of what a client reads from its cache.
+func New(c client.Reader, configuration config.Source, registry prometheus.Registerer) *Measures {
+	return &Measures{registry, []part{newMigrations(c), newInstances(c, configuration), newMachines(c)}}
+}
+
+// Start implements manager.Runnable: only a leader, which has the cache, reports.
+func (m *Measures) Start(ctx context.Context) error {
+	if err := m.registry.Register(m); err != nil {
+		if _, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+			return nil // another controller of this process reports
+		}
+		return fmt.Errorf("register the metrics of VMs: %w", err)
+	}
+	<-ctx.Done()
+	m.registry.Unregister(m)
+	return nil
+}
+
+// Describe implements prometheus.Collector.
+func (m *Measures) Describe(to chan<- *prometheus.Desc) {
+	for _, p := range m.parts {
+		p.Describe(to)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *Measures) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), collectTime)
+	defer cancel()
+	for _, p := range m.parts {
+		err := p.collect(ctx, func(d *prometheus.Desc, value float64, labels ...string) {
+			one, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, value, labels...)
+			if err != nil {
+				one = prometheus.NewInvalidMetric(d, err)
+			}
+			to <- one
+		})
+		if err != nil {
+			to <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
+		}
+	}
+}
+
+// list reads objects without copies, which the caller must not change.
+func list(ctx context.Context, c client.Reader, all client.ObjectList) error {
+	if err := c.List(ctx, all, client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list %T: %w", all, err)
+	}
+	return nil
+}
+
+// set describes metrics by their names.
+type set map[string]*prometheus.Desc
+
+func (s set) add(name, help string, labels ...string) {
+	s[name] = prometheus.NewDesc("kubevirt_"+name, help, labels, nil)
+}
+
+// Describe implements part.
+func (s set) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range s {
+		to <- d
+	}
+}
