@@ -246,12 +246,12 @@ func (b bounds) limit(job *domain.Job) time.Duration {
 	if job != nil { // the guest may have got memory
 		size = max(size, int64(min(job.Total-job.DiskTotal, 1<<60))) + int64(min(job.DiskTotal, 1<<60))
 	}
-	return min(time.Duration(max((size+gib-1)/gib, 1)), most/b.perGiB+1) * b.perGiB
+	return time.Duration(min(max((size+gib-1)/gib, 1), int64(most/b.perGiB)+1) * int64(b.perGiB))
 }
 
 // bound cancels a copy that takes too long, or stops.
 func (g *migration) bound(ctx context.Context, b bounds) {
-	begun, last, moved, times := time.Now(), int64(-1), time.Now(), time.Duration(1)
+	begun, last, moved, paused := time.Now(), int64(-1), time.Now(), false
 	for {
 		select {
 		case <-ctx.Done():
@@ -264,13 +264,16 @@ func (g *migration) bound(ctx context.Context, b bounds) {
 		if n := g.copied.Load(); n != last {
 			last, moved = n, time.Now()
 		}
-		limit := times * b.limit(g.job.Load())
+		limit := b.limit(g.job.Load())
+		if paused {
+			limit += limit
+		}
 		switch {
 		case limit > 0 && time.Since(begun) > limit && b.pause != nil:
 			if err := b.pause(ctx); err != nil {
 				g.stop(fmt.Errorf("the copy took more than %s and has been aborted: its guest can't be paused: %w", limit, err))
 			}
-			times, b.pause = 2, nil
+			paused, b.pause = true, nil
 		case limit > 0 && time.Since(begun) > limit:
 			g.stop(fmt.Errorf("the copy took more than %s and has been aborted", limit))
 		case b.stall > 0 && time.Since(moved) > b.stall:
