@@ -4,6 +4,7 @@ package kubevirt
 
 import (
 	"context"
+	_ "embed"
 	"os"
 
 	"github.com/nodevirt/nodevirt/test/cluster"
@@ -16,6 +17,9 @@ const storageProfile = `{"spec": {"claimPropertySets": [
 	{"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem"}
 ]}}`
 
+//go:embed testdata/upload.yaml
+var uploadFixtures string
+
 // withStorage reports whether the cluster has a StorageClass and CDI. The fast specs need neither.
 func withStorage() bool { return os.Getenv(fastVariable) == "" }
 
@@ -27,6 +31,13 @@ func startCDI(ctx context.Context, c *cluster.Cluster) error {
 	if err := c.WaitFor(ctx, "storageprofile/local", "jsonpath={.status.storageClass}=local"); err != nil {
 		return err
 	}
-	_, err := c.Kubectl(ctx, "patch", "storageprofile", "local", "--type=merge", "--patch", storageProfile)
-	return err
+	if _, err := c.Kubectl(ctx, "patch", "storageprofile", "local", "--type=merge", "--patch", storageProfile); err != nil {
+		return err
+	}
+	// For virtctl, which runs where the control plane does: the port of the first node.
+	const uploads = `{"spec": {"config": {"uploadProxyURLOverride": "https://10.200.0.11:31001"}}}`
+	if _, err := c.Kubectl(ctx, "patch", "cdi", "cdi", "--type=merge", "--patch", uploads); err != nil {
+		return err
+	}
+	return c.Apply(ctx, uploadFixtures)
 }
