@@ -538,7 +538,7 @@ func TestCancel(t *testing.T) {
 				t.Errorf("events: %s", e)
 			}
 			s := g.vmi().Status.MigrationState
-			if phase != kubevirt.MigrationPending && (!s.AbortRequested || s.AbortStatus != kubevirt.MigrationAbortSucceeded) {
+			if phase != kubevirt.MigrationPending && (s.Completed || !s.Failed || !s.AbortRequested || s.AbortStatus != kubevirt.MigrationAbortSucceeded) {
 				t.Errorf("state: %+v", s)
 			}
 		})
@@ -566,7 +566,7 @@ func TestEnds(t *testing.T) {
 			g.running()
 			g.to(phase)
 			g.end(g.source(), 0, "Completed")
-			if m := g.settle(); m.Status.Phase != kubevirt.MigrationFailed {
+			if m := g.settle(); m.Status.Phase != kubevirt.MigrationFailed || m.Status.MigrationState.Completed != (phase == kubevirt.MigrationScheduling) {
 				t.Errorf("%+v", m.Status)
 			}
 			g.reconcile()

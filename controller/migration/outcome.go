@@ -85,7 +85,9 @@ func (o *outcomes) announce(ctx context.Context, w work, now metav1.Time) error 
 func (o *outcomes) fail(ctx context.Context, m *migration, vmi *instance, reason string) error {
 	now := metav1.NewTime(o.now())
 	end := func(s *state) {
-		s.Completed, s.Failed, s.EndTimestamp, s.FailureReason = true, true, &now, reason
+		s.Failed, s.EndTimestamp, s.FailureReason = true, &now, reason
+		// As with KubeVirt, a copy that was broken off has not completed.
+		s.Completed = !cancelled(m) && m.Status.Phase != kubevirt.MigrationRunning
 		if cancelled(m) {
 			s.AbortRequested, s.AbortStatus = true, kubevirt.MigrationAbortSucceeded
 		}
