@@ -55,9 +55,9 @@ func child(t *testing.T) supervise.Process {
 		Name: "helper", Program: self, Args: []string{"-helper", filepath.Join(dir, "pid")},
 		PIDFile: filepath.Join(dir, "pid"), Log: filepath.Join(dir, "log"), Grace: time.Minute,
 	}
-	p.Ready = func(int) (bool, error) {
-		_, err := os.Stat(p.PIDFile)
-		return err == nil, nil
+	p.Ready = func(pid int) (bool, error) { // the file of a former process may still be there
+		found, err := p.Find()
+		return found == pid, err
 	}
 	return p
 }
