@@ -158,7 +158,9 @@ func TestFormerCopies(t *testing.T) {
 		t.Errorf("%v; calls %v", err, f.calls)
 	}
 	f.dropErr = nil
-	if _, err := NewSource(vm, dialer(t)).Begin(t.Context(), "<domain/>"); err != nil || !slices.Equal(f.domains, []string{"drop", "drop"}) {
+	s := NewSource(vm, dialer(t))
+	defer func() { s.end().Close() }()
+	if _, err := s.Begin(t.Context(), "<domain/>"); err != nil || !slices.Equal(f.domains, []string{"drop", "drop"}) {
 		t.Errorf("%v; %v", err, f.domains)
 	}
 }

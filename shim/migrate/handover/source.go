@@ -83,6 +83,9 @@ func (s *Source) Run(ctx context.Context, dial func(context.Context) (net.Conn, 
 		return err
 	}
 	cookie, conn, err := s.copy(ctx, dial, shape)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause // the rest follows from it
+	}
 	if err == nil {
 		s.observe(StepPerformed)
 		err = s.handOver(ctx)
@@ -184,7 +187,7 @@ func (s *Source) perform(ctx context.Context, conn net.Conn, cookie []byte) ([]b
 	close(copied)
 	<-ended // the connection is free again
 	if cause := context.Cause(ctx); cause != nil {
-		err = cause
+		err = cause // also that the target does not answer
 	}
 	cancel(nil)
 	return cookie, err
