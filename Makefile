@@ -281,12 +281,13 @@ test-cdi: packages kubernetes storage build controller ## Run VMs on DataVolumes
 
 # Which specs run and how many at once: FOCUS and FILES, regular expressions of words and of files;
 # LABELS, ginkgo's filter; PROCS. FAST=1 runs some that pass in a few minutes, NEW=1 with FILES those without an outcome.
-test-kubevirt: packages kubernetes $(if $(FAST),,storage) build controller ## Run KubeVirt's functional suite; FAST=1, NEW=1, LABELS=, FOCUS=, FILES=, PROCS=2, FLAGS=-update
+# WAIT=1 runs those that need a StorageClass which waits for a pod.
+test-kubevirt: packages kubernetes $(if $(FAST),,storage) build controller ## Run KubeVirt's functional suite; FAST=1, NEW=1, WAIT=1, LABELS=, FOCUS=, FILES=, PROCS=2, FLAGS=-update
 	@test/tools/build kubevirt $(if $(FAST),,cdi sidecars)
 	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid=' \
 		-o $(BIN)/image/ ./test/kubevirt/cmd/...
 	go vet -tags $(TAGS),kubevirt ./test/kubevirt
-	KUBEVIRT_LABELS='$(LABELS)' KUBEVIRT_FOCUS='$(FOCUS)' KUBEVIRT_FILES='$(FILES)' KUBEVIRT_PROCS='$(PROCS)' KUBEVIRT_FAST='$(FAST)' KUBEVIRT_NEW='$(NEW)' \
+	KUBEVIRT_LABELS='$(LABELS)' KUBEVIRT_FOCUS='$(FOCUS)' KUBEVIRT_FILES='$(FILES)' KUBEVIRT_PROCS='$(PROCS)' KUBEVIRT_FAST='$(FAST)' KUBEVIRT_NEW='$(NEW)' KUBEVIRT_WAIT='$(WAIT)' \
 		$(GOTEST) -tags $(TAGS),kubevirt -count 1 -timeout 4h ./test/kubevirt $(FLAGS)
 
 # SIDE=shim or SIDE=containerd runs one cluster alone; VM=1 one where the suite's pods are VMs; NODE=1 what measures nodes. FOCUS and SKIP are regular expressions of specs' words.

@@ -32,6 +32,7 @@ const (
 	labelsVariable = "KUBEVIRT_LABELS" // a filter of ginkgo's labels
 	procsVariable  = "KUBEVIRT_PROCS"  // how many specs run at once
 	newVariable    = "KUBEVIRT_NEW"    // any value: only specs without an outcome in the file
+	waitVariable   = "KUBEVIRT_WAIT"   // any value: only specs that need a StorageClass which waits for a pod
 	timeVariable   = "KUBEVIRT_TIME"   // how long they may take; those that have not ended then do not count
 )
 
@@ -41,9 +42,10 @@ const usual = "conformance && !sig-storage && !sig-compute-migrations && !Requir
 // usualProcs is how many specs run at once if nothing else is said.
 const usualProcs = "2"
 
-// storageClasses name the cluster's StorageClass for what specs need.
+// storageClasses name the cluster's StorageClass for what specs need. The first is that of file systems that
+// one node mounts.
 const storageClasses = `{
-	"storageRWOFileSystem": "local", "storageRWXFileSystem": "local", "storageRWOBlock": "local", "storageRWXBlock": "local",
+	"storageRWOFileSystem": %q, "storageRWXFileSystem": "local", "storageRWOBlock": "local", "storageRWXBlock": "local",
 	"storageSnapshot": "local", "storageClassCSI": "local", "storageVMState": "local"
 }`
 
@@ -90,11 +92,16 @@ func run(t *testing.T, report string) {
 	assert.NilError(t, err)
 	program := func(name string) string { return filepath.Join(bin, name) }
 	config := filepath.Join(dir, "config.json")
-	assert.NilError(t, os.WriteFile(config, []byte(storageClasses), 0o644))
+	class, labels := "local", "!"
+	if os.Getenv(waitVariable) != "" {
+		class, labels = "local-wait", ""
+	}
+	labels = "(" + specs.Setting(labelsVariable, usual) + ") && " + labels + "RequiresWFFCStorageClass"
+	assert.NilError(t, os.WriteFile(config, fmt.Appendf(nil, storageClasses, class), 0o644))
 	ginkgo := []string{
 		"--procs=" + specs.Setting(procsVariable, usualProcs), "--no-color", "-v", "--timeout=" + specs.Setting(timeVariable, "3h"),
 		"--output-dir=" + dir, "--json-report=" + filepath.Base(report),
-		"--label-filter=" + specs.Setting(labelsVariable, usual), "--focus=" + focus(t),
+		"--label-filter=" + labels, "--focus=" + focus(t),
 	}
 	if os.Getenv(fastVariable) != "" {
 		ginkgo = append(ginkgo, "--flake-attempts=2") // each change runs these; what passed late is printed
