@@ -71,7 +71,13 @@ func dataVolumesReady(vmi *kubevirt.VirtualMachineInstance, v view) *cond {
 	}
 	c := cond{Type: kubevirt.VirtualMachineInstanceDataVolumesReady}
 	reasons := []string{ReasonDataVolumeFailed, ReasonDataVolumeNotFound, ReasonDataVolumeNotReady}
+	plugged := slices.IndexFunc(vmi.Status.VolumeStatus, func(s kubevirt.VolumeStatus) bool {
+		return s.HotplugVolume != nil && slices.Contains(reasons, s.Reason)
+	})
 	switch {
+	case v.pod != nil && plugged >= 0:
+		c.Status, c.Reason = corev1.ConditionFalse, kubevirt.VirtualMachineInstanceReasonNotAllDVsReady
+		c.Message = vmi.Status.VolumeStatus[plugged].Message
 	case v.pod != nil:
 		c.Status, c.Reason, c.Message = corev1.ConditionTrue, kubevirt.VirtualMachineInstanceReasonAllDVsReady, "All DataVolumes are filled."
 	case v.trouble != nil && slices.Contains(reasons, v.trouble.reason):

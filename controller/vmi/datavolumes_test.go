@@ -66,6 +66,16 @@ func TestDataVolume(t *testing.T) {
 	if c := find(g.vmi().Status.Conditions, kubevirt.VirtualMachineInstanceDataVolumesReady); c == nil || c.Status != corev1.ConditionTrue || c.Reason != "AllDVsReady" {
 		t.Errorf("DataVolumes are ready: %+v", c)
 	}
+	// One that it is about to get is not.
+	fakecluster.Change(t, g.Cluster, g.vmi(), func(vmi *kubevirt.VirtualMachineInstance) {
+		plugged("more", "more", kubevirt.VolumePending)(vmi)
+		s := &vmi.Status.VolumeStatus[len(vmi.Status.VolumeStatus)-1]
+		s.Reason, s.Message = ReasonDataVolumeNotReady, "DataVolume default/more is in phase Pending"
+	})
+	g.reconcile()
+	if c := find(g.vmi().Status.Conditions, kubevirt.VirtualMachineInstanceDataVolumesReady); c == nil || c.Status != corev1.ConditionFalse || c.Reason != "NotAllDVsReady" {
+		t.Errorf("DataVolumes are ready: %+v", c)
+	}
 }
 
 // TestDataVolumeUnbound: a pod has Kubernetes bind the PVC that CDI fills then, on a node for the VM, and goes before the
