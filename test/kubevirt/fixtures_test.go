@@ -26,11 +26,12 @@ func prepare(ctx context.Context, c *cluster.Cluster) error {
 	if err := pushGuests(ctx, c); err != nil {
 		return err
 	}
-	if err := pushTools(ctx, c); err != nil {
+	tools, err := pushTools(ctx, c)
+	if err != nil {
 		return err
 	}
 	for name, image := range map[string]string{"cloudinit-hook-sidecar": "example-cloudinit-hook-sidecar", "virt-handler": "virt-handler"} {
-		if err := pushProgram(ctx, c, name, image); err != nil {
+		if err := pushProgram(ctx, c, tools, name, image); err != nil {
 			return err
 		}
 	}

@@ -32,21 +32,30 @@ var guests = []struct {
 	{"virtio-container-disk", guest.Alpine, false, "disk", 27},
 }
 
-// pushTools pushes the image of the pods that specs start beside VMs, as a user who is not root: busybox,
-// bash and curl under its name vm-killer.
-func pushTools(ctx context.Context, c *cluster.Cluster) error {
+// pushTools pushes the image of the pods that specs start beside VMs, as a user who is not root, under its name
+// vm-killer: busybox, bash and curl. Others are made of it.
+func pushTools(ctx context.Context, c *cluster.Cluster) (v1.Image, error) {
+	img, err := toolsImage(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	_, err = c.Push(ctx, "kubevirt/vm-killer:"+version, img)
+	return img, err
+}
+
+func toolsImage(ctx context.Context, c *cluster.Cluster) (v1.Image, error) {
 	o := c.Control().GuestOptions()
 	img, err := images.Busybox(ctx, o)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	debian, err := guest.ProgramsOf(ctx, o, []string{"bash", "libtinfo6", "curl"}, "bash", "curl")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	netcat, err := guest.Netcat()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	files := []images.File{
 		{Name: "usr/local/", Mode: 0o755}, {Name: "usr/local/bin/", Mode: 0o755},
@@ -65,20 +74,16 @@ func pushTools(ctx context.Context, c *cluster.Cluster) error {
 	config := v1.Config{
 		User: "1001", Cmd: []string{"bash"}, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"},
 	}
-	if img, err = images.Extend(img, config, images.Layer{Files: files}); err != nil {
-		return err
-	}
-	_, err = c.Push(ctx, "kubevirt/vm-killer:"+version, img)
-	return err
+	return images.Extend(img, config, images.Layer{Files: files})
 }
 
 // pushProgram pushes an image with a program of cmd, which make test-kubevirt builds.
-func pushProgram(ctx context.Context, c *cluster.Cluster, name, image string) error {
+func pushProgram(ctx context.Context, c *cluster.Cluster, base v1.Image, name, image string) error {
 	bin, err := node.CheckoutBin()
 	if err != nil {
 		return err
 	}
-	img, err := images.FromFiles(v1.Config{Entrypoint: []string{"/" + name}, User: "1001"},
+	img, err := images.Extend(base, v1.Config{Entrypoint: []string{"/" + name}, User: "1001", Env: []string{"PATH=/usr/bin:/bin"}},
 		images.Layer{Files: []images.File{{Name: name, Mode: 0o755, From: filepath.Join(bin, "image", name)}}})
 	if err != nil {
 		return err

@@ -1,5 +1,6 @@
-// Command virt-handler answers at /healthz what KubeVirt's suite asks its components: which version of the
-// KubeVirt object they know. A spec that changes the object waits until they know its change.
+// Command virt-handler answers what KubeVirt's suite asks its components: at /healthz, which version of the KubeVirt
+// object they know, since a spec that changes the object waits until they know its change; at /metrics what the node's
+// shim says there.
 package main
 
 import (
@@ -7,7 +8,10 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
@@ -23,6 +27,9 @@ import (
 
 // address is that of KubeVirt's components.
 const address = ":8443"
+
+// shimMetrics is the socket of the node's shim, which the pod has from its node.
+const shimMetrics = "/run/nodevirt/metrics.sock"
 
 // answerTime bounds one answer.
 const answerTime = 10 * time.Second
@@ -64,6 +71,12 @@ func run(ctx context.Context) error {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]string{"config-resource-version": known}) // the client is gone
+	})
+	mux.Handle("/metrics", &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "shim"}) },
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", shimMetrics)
+		}},
 	})
 	server := &http.Server{
 		Addr: address, Handler: mux, ReadHeaderTimeout: answerTime,
