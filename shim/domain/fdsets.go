@@ -1,8 +1,6 @@
 package domain
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"os"
 	"regexp"
@@ -58,24 +56,15 @@ const forReading = "reading"
 
 // setsOf returns QEMU's sets of descriptors by their numbers.
 func setsOf(dom *libvirt.Domain) (map[int][]setFile, error) {
-	text, err := command(dom, "query-fdsets", nil)
-	if err != nil {
-		return nil, err
-	}
-	var reply struct {
-		Return []struct {
-			ID  int       `json:"fdset-id"`
-			FDs []setFile `json:"fds"`
-		} `json:"return"`
-	}
-	if err := json.Unmarshal([]byte(text), &reply); err != nil {
-		return nil, fmt.Errorf("decode QEMU's sets of descriptors: %w", err)
-	}
+	sets, err := query[[]struct {
+		ID  int       `json:"fdset-id"`
+		FDs []setFile `json:"fds"`
+	}](dom, "query-fdsets", nil)
 	all := map[int][]setFile{}
-	for _, s := range reply.Return {
+	for _, s := range sets {
 		all[s.ID] = s.FDs
 	}
-	return all, nil
+	return all, err
 }
 
 // ofStorage is how libvirt marks the descriptors of an FD group: by the name of QEMU's node of the file,
