@@ -103,16 +103,23 @@ func never(t *testing.T, a, b *end, then func(handover.Step)) func(handover.Step
 	}
 }
 
+// newPair starts two nodes, and a guest on the first, whose console it returns.
+func newPair(t *testing.T) (a, b *end, console *shell) {
+	t.Helper()
+	id := uuid.New()
+	a, b = newEnd(t, id, 64001), newEnd(t, id, 64002)
+	a.boot(t)
+	console = a.shell(t)
+	console.run(t, "NOTE=remembered; printf written > /tmp/x; dd if=/tmp/x of=/dev/vda bs=512 seek=100 conv=sync; sync")
+	return a, b, console
+}
+
 // TestMigration moves a guest between two nodes' libvirtds: first it fails at several
 // steps, and stays; then it moves, and comes back. Its memory, its disk and its console
 // are as before each time.
 func TestMigration(t *testing.T) {
 	needs.Parts(t, "two nodes with libvirtd, and QEMU")
-	id := uuid.New()
-	a, b := newEnd(t, id, 64001), newEnd(t, id, 64002)
-	a.boot(t)
-	console := a.shell(t)
-	console.run(t, "NOTE=remembered; printf written > /tmp/x; dd if=/tmp/x of=/dev/vda bs=512 seek=100 conv=sync; sync")
+	a, b, console := newPair(t)
 
 	for _, step := range []handover.Step{
 		handover.StepDefined, handover.StepBegun, handover.StepPrepared, handover.StepPerformed, handover.StepReceived,
@@ -166,12 +173,8 @@ func TestMigration(t *testing.T) {
 // the target if it is not. An emulated guest can only do the latter with a QEMU that copies it while it runs.
 func TestPausedCopy(t *testing.T) {
 	needs.Parts(t, "two nodes with libvirtd, and QEMU")
-	id := uuid.New()
-	a, b := newEnd(t, id, 64001), newEnd(t, id, 64002)
-	a.boot(t)
-	console := a.shell(t)
-	console.run(t, "NOTE=remembered; printf written > /tmp/x; dd if=/tmp/x of=/dev/vda bs=512 seek=100 conv=sync; sync")
-	live, err := a.MigratesLive(t.Context(), id.String())
+	a, b, console := newPair(t)
+	live, err := a.MigratesLive(t.Context(), a.id.String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -209,22 +209,7 @@ func TestReceiveCards(t *testing.T) {
 // TestProgress: libvirt's figures are known while the guest is copied, and no longer.
 func TestProgress(t *testing.T) {
 	r := newRig(t)
-	v := r.vm(t, "a", "")
-	r.guest(t, v, domain.ReasonNone)
-	if _, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: uid}); err != nil {
-		t.Fatal(err)
-	}
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // a target that never answers
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	_, err = do[order.Report](t, r, v, order.Send, order.Sending{
-		Migration: order.Migration{Migration: uid}, Target: order.Identity{Fingerprint: strings.Repeat("ab", 32), Address: silent.Addr().String()},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := r.sends(t, order.Sending{})
 	until(t, func() bool { return r.Progress(v) != nil })
 	if p := r.Progress(v); p.Total != 30 || p.Processed != 20 || p.Remaining != 10 {
 		t.Errorf("%+v", p)
@@ -256,24 +241,9 @@ func TestPauses(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.live, r.diskBytes = tt.live, tt.disks
-			v := r.vm(t, "a", "")
-			r.guest(t, v, domain.ReasonNone)
-			if _, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: uid}); err != nil {
-				t.Fatal(err)
-			}
-			silent, err := net.Listen("tcp", "127.0.0.1:0") // a target that never answers
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer silent.Close()
-			_, err = do[order.Report](t, r, v, order.Send, order.Sending{
-				Migration: order.Migration{Migration: uid}, PerGiB: time.Second, Timeout: time.Millisecond, Pause: tt.pause,
-				Target: order.Identity{Fingerprint: strings.Repeat("ab", 32), Address: silent.Addr().String()},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := r.sends(t, order.Sending{PerGiB: time.Second, Timeout: time.Millisecond, Pause: tt.pause})
 			var report order.Report
+			var err error
 			until(t, func() bool {
 				report, err = do[order.Report](t, r, v, order.Status, order.Migration{Migration: uid})
 				return err != nil || report.Ended
@@ -290,6 +260,27 @@ func TestPauses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// sends orders a VM to move to a target that never answers.
+func (r *rig) sends(t *testing.T, s order.Sending) *table.VM {
+	t.Helper()
+	v := r.vm(t, "a", "")
+	r.guest(t, v, domain.ReasonNone)
+	s.Migration = order.Migration{Migration: uid}
+	if _, err := do[order.Identity](t, r, v, order.Identify, s.Migration); err != nil {
+		t.Fatal(err)
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	s.Target = order.Identity{Fingerprint: strings.Repeat("ab", 32), Address: silent.Addr().String()}
+	if _, err := do[order.Report](t, r, v, order.Send, s); err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
 
 func until(t *testing.T, is func() bool) {
