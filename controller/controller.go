@@ -200,7 +200,20 @@ func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tr
 			return err
 		}
 	}
-	if err := m.Add(measures.New(m.GetClient(), configuration, metrics.Registry)); err != nil {
+	return measure(ctx, m, in)
+}
+
+// measure has the manager report VMs to Prometheus.
+func measure(ctx context.Context, m manager.Manager, in kind.Cluster) error {
+	all := measures.New(m.GetClient(), in.Config, metrics.Registry, in.Now)
+	informer, err := m.GetCache().GetInformer(ctx, new(kubevirt.VirtualMachineInstance), cache.BlockUntilSynced(false))
+	if err == nil {
+		_, err = informer.AddEventHandler(all.Handler())
+	}
+	if err == nil {
+		err = m.Add(all)
+	}
+	if err != nil {
 		return fmt.Errorf("add the metrics of VMs: %w", err)
 	}
 	return nil

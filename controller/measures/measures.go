@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/cache"
+	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/config"
@@ -22,6 +24,7 @@ const collectTime = 5 * time.Second
 type Measures struct {
 	registry prometheus.Registerer
 	parts    []part
+	phases   phases
 }
 
 // part reports the objects of a kind.
@@ -33,9 +36,20 @@ type part interface {
 // sender sends a metric with the values of its labels.
 type sender func(d *prometheus.Desc, value float64, labels ...string)
 
-// New returns the measures of what a client reads from its cache.
-func New(c client.Reader, configuration config.Source, registry prometheus.Registerer) *Measures {
-	return &Measures{registry, []part{newMigrations(c), newInstances(c, configuration), newMachines(c)}}
+// New returns the measures of what a client reads from its cache, and of what [Measures.Handler] hears.
+func New(c client.Reader, configuration config.Source, registry prometheus.Registerer, now func() time.Time) *Measures {
+	return &Measures{registry, []part{newMigrations(c), newInstances(c, configuration), newMachines(c)}, newPhases(now)}
+}
+
+// Handler hears how instances change.
+func (m *Measures) Handler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
+		was, ok := before.(*kubevirt.VirtualMachineInstance)
+		is, also := after.(*kubevirt.VirtualMachineInstance)
+		if ok && also {
+			m.phases.changed(was, is)
+		}
+	}}
 }
 
 // Start implements manager.Runnable: only a leader, which has the cache, reports.
@@ -56,6 +70,9 @@ func (m *Measures) Describe(to chan<- *prometheus.Desc) {
 	for _, p := range m.parts {
 		p.Describe(to)
 	}
+	for _, v := range m.phases.vectors() {
+		v.Describe(to)
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -73,6 +90,9 @@ func (m *Measures) Collect(to chan<- prometheus.Metric) {
 		if err != nil {
 			to <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
 		}
+	}
+	for _, v := range m.phases.vectors() {
+		v.Collect(to)
 	}
 }
 

@@ -26,7 +26,7 @@ func newCluster(t *testing.T, all ...client.Object) (*fakecluster.Cluster, *prom
 	c := fakecluster.New(t, fakecluster.Options{Types: []func(*runtime.Scheme) error{kubevirt.AddToScheme}})
 	c.Add(t, all...)
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(measures.New(c.Cached(), config.Source{}, registry))
+	registry.MustRegister(measures.New(c.Cached(), config.Source{}, registry, time.Now))
 	return c, registry
 }
 
@@ -149,16 +149,63 @@ func TestMachines(t *testing.T) {
 	}
 }
 
+// TestPhases: an instance's phases take time, from its creation, its former phase and its deletion.
+func TestPhases(t *testing.T) {
+	born := time.Unix(1000, 0)
+	now := born
+	registry := prometheus.NewPedanticRegistry()
+	m := measures.New(fakecluster.New(t, fakecluster.Options{Types: []func(*runtime.Scheme) error{kubevirt.AddToScheme}}).Cached(), config.Source{}, registry,
+		func() time.Time { return now })
+	registry.MustRegister(m)
+	vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(born)}}
+	to := func(phase kubevirt.VirtualMachineInstancePhase, after time.Duration) {
+		before := vmi.DeepCopy()
+		now = now.Add(after)
+		vmi.Status.Phase = phase
+		vmi.Status.PhaseTransitionTimestamps = append(vmi.Status.PhaseTransitionTimestamps,
+			kubevirt.VirtualMachineInstancePhaseTransitionTimestamp{Phase: phase, PhaseTransitionTimestamp: metav1.NewTime(now)})
+		m.Handler().OnUpdate(before, vmi)
+		m.Handler().OnUpdate(vmi, vmi) // nothing new
+	}
+	to(kubevirt.Scheduled, time.Second)
+	to(kubevirt.Running, 3*time.Second)
+	vmi.DeletionTimestamp = &metav1.Time{Time: now}
+	to(kubevirt.Succeeded, 2*time.Second)
+	got := map[string]float64{}
+	all, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range all {
+		for _, one := range family.GetMetric() {
+			if h := one.GetHistogram(); h != nil {
+				name := strings.TrimPrefix(family.GetName(), "kubevirt_vmi_phase_transition_time_")
+				for _, l := range one.GetLabel() {
+					name += " " + l.GetValue()
+				}
+				got[name] = h.GetSampleSum()
+			}
+		}
+	}
+	want := map[string]float64{
+		"from_creation_seconds Scheduled": 1, "from_creation_seconds Running": 4, "from_creation_seconds Succeeded": 6,
+		"seconds Scheduled Running": 3, "seconds Running Succeeded": 2, "from_deletion_seconds Succeeded": 2,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestLeader: a controller reports while it leads, and only one in a process.
 func TestLeader(t *testing.T) {
 	c, registry := newCluster(t)
-	if err := measures.New(c.Cached(), config.Source{}, registry).Start(t.Context()); err != nil || len(gathered(t, registry)) != 4 {
+	if err := measures.New(c.Cached(), config.Source{}, registry, time.Now).Start(t.Context()); err != nil || len(gathered(t, registry)) != 4 {
 		t.Errorf("a second controller: %v", err)
 	}
 	registry = prometheus.NewPedanticRegistry()
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if err := measures.New(c.Cached(), config.Source{}, registry).Start(ctx); err != nil || len(gathered(t, registry)) != 0 {
+	if err := measures.New(c.Cached(), config.Source{}, registry, time.Now).Start(ctx); err != nil || len(gathered(t, registry)) != 0 {
 		t.Errorf("after its end: %v, %v", err, gathered(t, registry))
 	}
 }
