@@ -80,6 +80,7 @@ func pvcObjects(t *testing.T) pod.PVCObjects {
 		"files":  `{"spec": {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Gi"}}}, "status": {"capacity": {"storage": "2Gi"}}}`,
 		"iso":    `{"spec": {"resources": {"requests": {"storage": "1Gi"}}}}`,
 		"shared": `{"spec": {"volumeMode": "Block"}}`,
+		"alone":  `{"spec": {"accessModes": ["ReadWriteOncePod"], "resources": {"requests": {"storage": "1Gi"}}}}`,
 		"new": `{"metadata": {"annotations": {"nodevirt.io/disk-origin": "registry.example.com/guest:1"}},
 			"spec": {"resources": {"requests": {"storage": "1Gi"}}}}`,
 		"filled": `{"metadata": {"annotations": {"nodevirt.io/disk-origin": "registry.example.com/guest:1", "nodevirt.io/disk-filled": "true"}},
@@ -162,13 +163,13 @@ func TestRefused(t *testing.T) {
 			},
 			"volume pvc: PVC files has volumeMode Filesystem, and a lun needs Block; use disk",
 		},
-		"a shareable disk on a PVC of one node": {
+		"a shareable disk on a PVC of one pod": {
 			func(vmi *kubevirt.VirtualMachineInstance) {
 				yes := true
-				addPVC(vmi, "files", kubevirt.DiskDevice{})
+				addPVC(vmi, "alone", kubevirt.DiskDevice{})
 				vmi.Spec.Domain.Devices.Disks[1].Shareable = &yes
 			},
-			"volume pvc: PVC files is not of access mode ReadWriteMany, which a shareable disk needs",
+			"volume pvc: PVC alone is of access mode ReadWriteOncePod, which no two VMs share",
 		},
 		"a host disk": {
 			func(vmi *kubevirt.VirtualMachineInstance) {

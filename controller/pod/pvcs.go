@@ -99,8 +99,8 @@ func (c PVCObjects) volumes(s *kubevirt.VirtualMachineInstanceSpec, network Netw
 		if use.LUN && !v.block && v.network == nil {
 			return nil, fmt.Errorf("volume %s: PVC %s has volumeMode Filesystem, and a lun needs Block; use disk", use.Volume, use.Name)
 		}
-		if use.Shareable && !use.ReadOnly && !slices.Contains(object.Spec.AccessModes, corev1.ReadWriteMany) {
-			return nil, fmt.Errorf("volume %s: PVC %s is not of access mode ReadWriteMany, which a shareable disk needs; "+
+		if use.Shareable && slices.Contains(object.Spec.AccessModes, corev1.ReadWriteOncePod) {
+			return nil, fmt.Errorf("volume %s: PVC %s is of access mode ReadWriteOncePod, which no two VMs share; "+
 				"leave shareable out, or use another PVC", use.Volume, use.Name)
 		}
 		all[use.Volume] = v

@@ -31,7 +31,7 @@ type networkDisks struct {
 // holders returns who else uses storage; [pvcAccess].
 type holders interface {
 	holder(
-		ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pods []corev1.Pod, shares func(*corev1.Pod) bool,
+		ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pods []corev1.Pod, shares func(*corev1.Pod) (bool, error),
 	) (*corev1.Pod, error)
 }
 
@@ -123,7 +123,7 @@ func (n *networkDisks) targetUser(ctx context.Context, vmi *kubevirt.VirtualMach
 			if err := n.client.List(ctx, &pods, client.MatchingFields{indexTarget: key}); err != nil {
 				return nil, fmt.Errorf("list pods with %s: %w", key, err)
 			}
-			user, err := n.pvcs.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) bool { return sharesTarget(p, disk, key) })
+			user, err := n.pvcs.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) (bool, error) { return sharesTarget(p, disk, key), nil })
 			if err != nil {
 				return nil, err
 			}

@@ -101,7 +101,12 @@ func (c *pvcAccess) inUse(
 			message: fmt.Sprintf("PVC %s/%s is in use by instance %s (pod %s); stop that one, or use a PVC with access mode ReadWriteMany.",
 				vmi.Namespace, use.Name, instance, by)}
 	}
-	user, err := c.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) bool { return use.ReadOnly && readsOnly(p, use.Name) })
+	user, err := c.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) (bool, error) {
+		if use.Shareable { // by VMs on one node
+			return c.shares(ctx, p, use.Name)
+		}
+		return use.ReadOnly && readsOnly(p, use.Name), nil
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -121,12 +126,18 @@ func (c *pvcAccess) inUse(
 // holder returns the first of some pods that is another instance's, has not ended and does not share its storage with
 // this instance; nil if there is none.
 func (c *pvcAccess) holder(
-	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pods []corev1.Pod, shares func(*corev1.Pod) bool,
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pods []corev1.Pod, shares func(*corev1.Pod) (bool, error),
 ) (*corev1.Pod, error) {
 	for i := range pods {
 		p := &pods[i]
 		from, ours := originOf(p)
-		if !ours || from.uid == vmi.UID || shares(p) {
+		if !ours || from.uid == vmi.UID {
+			continue
+		}
+		if is, err := shares(p); err != nil || is {
+			if err != nil {
+				return nil, err
+			}
 			continue
 		}
 		v, err := c.views.look(ctx, p)
@@ -158,6 +169,17 @@ func pvcsOf(p *corev1.Pod) []string {
 		}
 	}
 	return names
+}
+
+// shares reports whether the instance of a pod shares a PVC.
+func (c *pvcAccess) shares(ctx context.Context, p *corev1.Pod, name string) (bool, error) {
+	from, _ := originOf(p)
+	other := new(kubevirt.VirtualMachineInstance)
+	err := c.client.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: from.name}, other)
+	if err != nil || other.UID != from.uid {
+		return false, client.IgnoreNotFound(err)
+	}
+	return slices.ContainsFunc(pod.PVCs(&other.Spec), func(use pod.PVC) bool { return use.Name == name && use.Shareable }), nil
 }
 
 // readsOnly reports whether a pod can't write a PVC.

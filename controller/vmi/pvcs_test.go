@@ -167,6 +167,23 @@ func TestPVCOfAnother(t *testing.T) {
 	g.waits("other", "PVCInUse", "in use by instance another-reader")
 }
 
+// TestShareable: instances of one node share a PVC if the disk of each is shareable.
+func TestShareable(t *testing.T) {
+	share := func(vmi *kubevirt.VirtualMachineInstance) { vmi.Spec.Domain.Devices.Disks[0].Shareable = new(true) }
+	g := newRig(t)
+	g.addPVC(corev1.ReadWriteOnce)
+	g.add(onPVC(), share)
+	g.reconcile()
+	g.onePod()
+	g.add(call("other"), onPVC(), share)
+	g.reconcileOf("other")
+	if got := len(g.pods()); got != 2 {
+		t.Errorf("%d pods", got)
+	}
+	g.add(call("alone"), onPVC())
+	g.waits("alone", "PVCInUse", "in use by instance")
+}
+
 // TestEphemeralPVC: instances share a PVC that is ephemeral for all of them.
 func TestEphemeralPVC(t *testing.T) {
 	g := newRig(t)
