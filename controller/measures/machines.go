@@ -64,7 +64,7 @@ func newMachines(c client.Reader) machines {
 	m.add(machineCreated, "When the VM was created, in seconds since the epoch.", "name", "namespace")
 	m.add(machineCards, "1 for a network card of a VM's template.", cardLabels()...)
 	for _, group := range groups() {
-		m.add(since(group), "When a VM's status became "+group+", in seconds since the epoch; 0 if it is not.", "name", "namespace")
+		m.add(since(group), "When a VM's status became "+group+", in seconds since the epoch, while it is.", "name", "namespace")
 	}
 	return m
 }
@@ -95,13 +95,7 @@ func (m machines) collect(ctx context.Context, send sender) error {
 		send(m.set[machineInfo], 1, vm.Name, vm.Namespace, system[systemOS], system[systemWorkload], system[systemFlavor],
 			machine, instanceType, preference, strings.ToLower(string(vm.Status.PrintableStatus)), group)
 		send(m.set[machineCreated], float64(vm.CreationTimestamp.Unix()), vm.Name, vm.Namespace)
-		for _, of := range groups() {
-			at := 0.0
-			if of == group {
-				at = float64(changed(vm).Unix())
-			}
-			send(m.set[since(of)], at, vm.Name, vm.Namespace)
-		}
+		send(m.set[since(group)], float64(changed(vm).Unix()), vm.Name, vm.Namespace)
 	}
 	return nil
 }
