@@ -102,7 +102,7 @@ func (c *pvcAccess) inUse(
 				vmi.Namespace, use.Name, instance, by)}
 	}
 	user, err := c.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) (bool, error) {
-		if use.Shareable { // by VMs on one node
+		if use.Shareable && !use.ReadOnly { // by VMs on one node
 			return c.shares(ctx, p, use.Name)
 		}
 		return use.ReadOnly && readsOnly(p, use.Name), nil

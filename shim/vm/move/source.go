@@ -251,7 +251,7 @@ func (b bounds) limit(job *domain.Job) time.Duration {
 
 // bound cancels a copy that takes too long, or stops.
 func (g *migration) bound(ctx context.Context, b bounds) {
-	begun, last, moved, paused := time.Now(), int64(-1), time.Now(), false
+	begun, last, moved, paused, longest := time.Now(), int64(-1), time.Now(), false, time.Duration(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -264,7 +264,8 @@ func (g *migration) bound(ctx context.Context, b bounds) {
 		if n := g.copied.Load(); n != last {
 			last, moved = n, time.Now()
 		}
-		limit := b.limit(g.job.Load())
+		longest = max(longest, b.limit(g.job.Load())) // libvirt may have no answer for a moment
+		limit := longest
 		if paused {
 			limit += limit
 		}
