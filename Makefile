@@ -277,7 +277,7 @@ test-migrations: packages kubernetes storage build controller ## Drain a node wi
 test-cdi: packages kubernetes storage build controller ## Run VMs on DataVolumes that CDI fills
 	@test/tools/build cdi
 	go vet -tags $(TAGS),cdi ./test/e2e/cdi
-	$(GOTEST) -tags $(TAGS),cdi -count 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/...
+	$(GOTEST) -tags $(TAGS),cdi -count 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/cdi
 
 # Which specs run and how many at once: FOCUS and FILES, regular expressions of words and of files;
 # LABELS, ginkgo's filter; PROCS. FAST=1 runs some that pass in a few minutes, NEW=1 with FILES those without an outcome.
