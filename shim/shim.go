@@ -262,7 +262,11 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		if err := driver.Connection.Connected(ctx); err != nil {
 			return domain.Capabilities{}, err
 		}
-		return driver.Host.Capabilities(ctx, accelerator, emulator, slices.Sorted(maps.Keys(foreign)))
+		can, err := driver.Host.Capabilities(ctx, accelerator, emulator, slices.Sorted(maps.Keys(foreign)))
+		if err == nil {
+			measures.DeprecatedMachines(can.Deprecated)
+		}
+		return can, err
 	}, log)
 	return vms, disks, labels, err
 }

@@ -32,6 +32,8 @@ type Capabilities struct {
 	Architectures []string
 	// Machines are types of boards of these, aliases such as q35 included.
 	Machines []string
+	// Deprecated are those of them that a later QEMU will not have.
+	Deprecated []string
 	// Models are the CPU models that a guest can have here. KnownModels are all that
 	// this libvirt knows.
 	Models, KnownModels []string
@@ -225,7 +227,7 @@ func (t capabilityXML) read(a Accelerator, foreign []string) (Capabilities, erro
 			}
 		}
 	}
-	for _, names := range []*[]string{&caps.Architectures, &caps.Machines, &caps.Models, &caps.KnownModels, &caps.HostFeatures, &caps.Features, &caps.Hyperv} {
+	for _, names := range []*[]string{&caps.Architectures, &caps.Machines, &caps.Deprecated, &caps.Models, &caps.KnownModels, &caps.HostFeatures, &caps.Features, &caps.Hyperv} {
 		slices.Sort(*names)
 		*names = slices.Compact(*names)
 	}
@@ -243,6 +245,9 @@ func (c *Capabilities) machines(a libvirtxml.CapsGuestArch, kind string) {
 	}
 	for _, m := range all {
 		c.Machines = append(c.Machines, m.Name)
+		if m.Deprecated == "yes" {
+			c.Deprecated = append(c.Deprecated, m.Name)
+		}
 	}
 }
 

@@ -34,8 +34,11 @@ func TestHostCapabilities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"microvm", "pc", "pc-i440fx-7.2", "pc-q35-5.2", "pc-q35-7.2", "q35"}; !slices.Equal(tcg.Machines, want) {
+	if want := []string{"microvm", "pc", "pc-i440fx-1.7", "pc-i440fx-7.2", "pc-q35-5.2", "pc-q35-7.2", "q35"}; !slices.Equal(tcg.Machines, want) {
 		t.Errorf("machines: %v", tcg.Machines)
+	}
+	if want := []string{"pc-i440fx-1.7"}; !slices.Equal(tcg.Deprecated, want) {
+		t.Errorf("deprecated machines: %v", tcg.Deprecated)
 	}
 	if want := []string{"amd64"}; !slices.Equal(tcg.Architectures, want) {
 		t.Errorf("architectures: %v", tcg.Architectures)

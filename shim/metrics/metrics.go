@@ -25,11 +25,12 @@ type Metrics struct {
 	registry *prometheus.Registry
 	calls    calls
 	life     life
+	machines *machines
 }
 
 // New returns Metrics with all counters at zero.
 func New() *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), calls: newCalls(), life: newLife()}
+	m := &Metrics{registry: prometheus.NewRegistry(), calls: newCalls(), life: newLife(), machines: newMachines()}
 	m.registry.MustRegister(
 		collectors.NewBuildInfoCollector(),
 		collectors.NewGoCollector(),
@@ -43,7 +44,8 @@ func New() *Metrics {
 // Collect adds the node and its VMs, as reported by source, to each later scrape.
 // node is the node's name.
 func (m *Metrics) Collect(source Source, node string) {
-	m.registry.MustRegister(newNode(source, node))
+	m.machines.node = node
+	m.registry.MustRegister(newNode(source, node), m.machines)
 }
 
 const (

@@ -36,6 +36,21 @@ func TestTwoOfOneName(t *testing.T) {
 	}
 }
 
+// TestDeprecatedMachines: the last report counts.
+func TestDeprecatedMachines(t *testing.T) {
+	m := metrics.New()
+	get := serve(t, m)
+	m.Collect(sourceFunc(func(context.Context) metrics.Snapshot { return metrics.Snapshot{} }), "here")
+	for _, types := range [][]string{{"pc-i440fx-1.4"}, {"pc-i440fx-1.7"}} {
+		m.DeprecatedMachines(types)
+	}
+	_, body := get("/metrics")
+	want := `kubevirt_node_deprecated_machine_types{machine_type="pc-i440fx-1.7",node="here"} 1` + "\n"
+	if !strings.Contains(body, want) || strings.Contains(body, "pc-i440fx-1.4") {
+		t.Error(body)
+	}
+}
+
 // TestMigration: a copy in progress has series by KubeVirt's names, and a VM without one has none.
 func TestMigration(t *testing.T) {
 	m := metrics.New()
