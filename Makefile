@@ -283,7 +283,7 @@ test-cdi: packages kubernetes storage build controller ## Run VMs on DataVolumes
 # LABELS, ginkgo's filter; PROCS. FAST=1 runs some that pass in a few minutes, NEW=1 with FILES those without an outcome.
 # WAIT=1 runs those that need a StorageClass which waits for a pod.
 test-kubevirt: packages kubernetes $(if $(FAST),,storage) build controller ## Run KubeVirt's functional suite; FAST=1, NEW=1, WAIT=1, LABELS=, FOCUS=, FILES=, PROCS=2, FLAGS=-update
-	@test/tools/build kubevirt $(if $(FAST),,cdi sidecars)
+	@test/tools/build kubevirt $(if $(FAST),,cdi sidecars prometheus)
 	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid=' \
 		-o $(BIN)/image/ ./test/kubevirt/cmd/...
 	go vet -tags $(TAGS),kubevirt ./test/kubevirt

@@ -148,8 +148,10 @@ func pvcs(volumes []corev1.Volume) []corev1.Volume {
 func trimPVC(c *corev1.PersistentVolumeClaim) {
 	annotations, labels := c.Annotations, c.Labels
 	c.ManagedFields, c.Annotations, c.Labels = nil, nil, nil
-	if of, is := labels[pod.StateLabel]; is {
-		metav1.SetMetaDataLabel(&c.ObjectMeta, pod.StateLabel, of)
+	for _, key := range []string{pod.StateLabel, pod.RestoredLabel, pod.RestoredNamespaceLabel} {
+		if of, is := labels[key]; is {
+			metav1.SetMetaDataLabel(&c.ObjectMeta, key, of)
+		}
 	}
 	for _, key := range []string{pod.AnnotationOrigin, pod.AnnotationFilled, pool.AnnotationPreserved} {
 		if value, ok := annotations[key]; ok {

@@ -206,14 +206,16 @@ func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tr
 // measure has the manager report VMs to Prometheus.
 func measure(ctx context.Context, m manager.Manager, in kind.Cluster) error {
 	all := measures.New(m.GetClient(), in.Config, metrics.Registry, in.Now)
-	informer, err := m.GetCache().GetInformer(ctx, new(kubevirt.VirtualMachineInstance), cache.BlockUntilSynced(false))
-	if err == nil {
-		_, err = informer.AddEventHandler(all.Handler())
+	for _, kind := range measures.Heard() {
+		informer, err := m.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err == nil {
+			_, err = informer.AddEventHandler(all.Handler())
+		}
+		if err != nil {
+			return fmt.Errorf("add the metrics of VMs: %w", err)
+		}
 	}
-	if err == nil {
-		err = m.Add(all)
-	}
-	if err != nil {
+	if err := m.Add(all); err != nil {
 		return fmt.Errorf("add the metrics of VMs: %w", err)
 	}
 	return nil

@@ -56,7 +56,8 @@ func addServers(m manager.Manager, cluster *rest.Config, o Options, traces *trac
 		return err
 	}
 	users, err := subresources.New(subresources.Options{
-		Caller: server.Caller, Config: cluster, Scheme: m.GetScheme(), Version: o.Version, GuestfsImage: o.GuestfsImage, Log: log,
+		Caller: server.Caller, Config: cluster, Scheme: m.GetScheme(), Version: o.Version, GuestfsImage: o.GuestfsImage,
+		Metrics: metrics.Registry, Log: log,
 	})
 	if err != nil {
 		return err

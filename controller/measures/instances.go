@@ -3,11 +3,14 @@ package measures
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,6 +31,7 @@ const (
 	notEvictable   = "vmi_non_evictable"
 	addresses      = "vmi_status_addresses"
 	instanceCards  = "vmi_vnic_info"
+	ephemeral      = "vmi_contains_ephemeral_hotplug_volume"
 	addressType    = "InternalIP"
 	systemOS       = "vm.kubevirt.io/os"
 	systemWorkload = "vm.kubevirt.io/workload"
@@ -44,6 +48,7 @@ func newInstances(c client.Reader, configuration config.Source) instances {
 	i.add(addresses, "1 for an address of an instance.",
 		"node", "namespace", "name", "vnic_name", "interface_name", "address", "type")
 	i.add(instanceCards, "1 for a network card of an instance.", cardLabels()...)
+	i.add(ephemeral, "1 for a volume that an instance has got, and that its VM will not have.", "namespace", "name", "volume_name")
 	return i
 }
 
@@ -77,6 +82,38 @@ func (s instances) collect(ctx context.Context, send sender) error {
 			}
 		}
 		sendCards(send, s.set[instanceCards], vmi.Namespace, vmi.Name, &vmi.Spec)
+		if err := s.sendEphemeral(ctx, send, vmi); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendEphemeral sends the plugged volumes of an instance that its VM will not have after a restart.
+func (s instances) sendEphemeral(ctx context.Context, send sender, vmi *kubevirt.VirtualMachineInstance) error {
+	var plugged []string
+	for _, v := range vmi.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable || v.DataVolume != nil && v.DataVolume.Hotpluggable {
+			plugged = append(plugged, v.Name)
+		}
+	}
+	owner := metav1.GetControllerOf(vmi)
+	if len(plugged) == 0 || owner == nil || owner.Kind != kubevirt.VirtualMachineGroupVersionKind.Kind {
+		return nil
+	}
+	vm := new(kubevirt.VirtualMachine)
+	err := s.client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: owner.Name}, vm)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read VM %s/%s: %w", vmi.Namespace, owner.Name, err)
+	}
+	if err != nil || vm.Spec.Template == nil {
+		return nil
+	}
+	for _, v := range vm.Spec.Template.Spec.Volumes {
+		plugged = slices.DeleteFunc(plugged, func(name string) bool { return name == v.Name })
+	}
+	for _, name := range plugged {
+		send(s.set[ephemeral], 1, vmi.Namespace, vmi.Name, name)
 	}
 	return nil
 }

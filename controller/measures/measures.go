@@ -38,18 +38,39 @@ type sender func(d *prometheus.Desc, value float64, labels ...string)
 
 // New returns the measures of what a client reads from its cache, and of what [Measures.Handler] hears.
 func New(c client.Reader, configuration config.Source, registry prometheus.Registerer, now func() time.Time) *Measures {
-	return &Measures{registry, []part{newMigrations(c), newInstances(c, configuration), newMachines(c)}, newPhases(now)}
+	return &Measures{registry, []part{
+		newMigrations(c), newInstances(c, configuration), newMachines(c), newDisks(c), newSnapshots(c), newLabels(c),
+	}, newPhases(now)}
 }
 
-// Handler hears how instances change.
+// Heard are the kinds of objects whose changes [Measures.Handler] is for.
+func Heard() []client.Object {
+	return []client.Object{
+		new(kubevirt.VirtualMachine), new(kubevirt.VirtualMachineInstance), new(kubevirt.VirtualMachineInstanceMigration),
+	}
+}
+
+// Handler hears how objects of the kinds of [Heard] change.
 func (m *Measures) Handler() cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
-		was, ok := before.(*kubevirt.VirtualMachineInstance)
-		is, also := after.(*kubevirt.VirtualMachineInstance)
-		if ok && also {
-			m.phases.changed(was, is)
-		}
-	}}
+	return cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(added any, first bool) {
+			if vm, ok := added.(*kubevirt.VirtualMachine); ok && !first {
+				m.phases.created.WithLabelValues(vm.Namespace).Inc()
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			switch after := after.(type) {
+			case *kubevirt.VirtualMachineInstance:
+				if before, ok := before.(*kubevirt.VirtualMachineInstance); ok {
+					m.phases.changed(before, after)
+				}
+			case *kubevirt.VirtualMachineInstanceMigration:
+				if before, ok := before.(*kubevirt.VirtualMachineInstanceMigration); ok {
+					m.phases.migrated(before, after)
+				}
+			}
+		},
+	}
 }
 
 // Start implements manager.Runnable: only a leader, which has the cache, reports.

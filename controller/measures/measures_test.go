@@ -10,9 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubevirt "kubevirt.io/api/core/v1"
+	snapshots "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/config"
@@ -21,9 +23,13 @@ import (
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
+func types() []func(*runtime.Scheme) error {
+	return []func(*runtime.Scheme) error{kubevirt.AddToScheme, snapshots.AddToScheme, corev1.AddToScheme}
+}
+
 func newCluster(t *testing.T, all ...client.Object) (*fakecluster.Cluster, *prometheus.Registry) {
 	t.Helper()
-	c := fakecluster.New(t, fakecluster.Options{Types: []func(*runtime.Scheme) error{kubevirt.AddToScheme}})
+	c := fakecluster.New(t, fakecluster.Options{Types: types()})
 	c.Add(t, all...)
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(measures.New(c.Cached(), config.Source{}, registry, time.Now))
@@ -131,6 +137,7 @@ func TestMachines(t *testing.T) {
 		want := map[string]float64{
 			"vm_info flavor=tiny instance_type=small machine_type=q35" + of + " status=" + tt.label + " status_group=" + tt.group: 1,
 			"vm_create_date_timestamp_seconds" + of: 1000,
+			"vm_labels" + of:                        1,
 			"vm_vnic_info binding_name=bridge binding_type=core" + of + " network=pod networking vnic_name=default": 1,
 		}
 		want["vm_"+tt.group+"_status_last_transition_timestamp_seconds"+of] = tt.since
@@ -146,12 +153,179 @@ func TestMachines(t *testing.T) {
 	}
 }
 
+// TestMoves: a migration has when it began and ended, where the guest then was.
+func TestMoves(t *testing.T) {
+	m := &kubevirt.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "move"}}
+	m.Spec.VMIName = "web"
+	m.Status.Phase = kubevirt.MigrationRunning
+	m.Status.MigrationState = &kubevirt.VirtualMachineInstanceMigrationState{
+		SourceNode: "a", TargetNode: "b", StartTimestamp: &metav1.Time{Time: time.Unix(1000, 0)},
+	}
+	c, registry := newCluster(t, m)
+	const of = " migration_name=move name=web namespace=default node="
+	check := func(want map[string]float64) {
+		t.Helper()
+		got := gathered(t, registry)
+		for name := range got {
+			if !strings.Contains(name, "_time_seconds ") {
+				delete(got, name)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	check(map[string]float64{"vmi_migration_start_time_seconds" + of + "a": 1000})
+	fakecluster.Change(t, c, m, func(m *kubevirt.VirtualMachineInstanceMigration) {
+		m.Status.Phase, m.Status.MigrationState.EndTimestamp = kubevirt.MigrationSucceeded, &metav1.Time{Time: time.Unix(1005, 0)}
+	})
+	check(map[string]float64{"vmi_migration_start_time_seconds" + of + "b": 1000, "vmi_migration_end_time_seconds" + of + "b status=succeeded": 1005})
+}
+
+// TestResources: what a template asks for; an instance type leaves the effective sizes open.
+func TestResources(t *testing.T) {
+	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	vm.Spec.Template = &kubevirt.VirtualMachineInstanceTemplateSpec{}
+	c, registry := newCluster(t, vm)
+	check := func(change func(*kubevirt.DomainSpec), typed *kubevirt.InstancetypeMatcher, want map[string]float64) {
+		t.Helper()
+		fakecluster.Change(t, c, vm, func(vm *kubevirt.VirtualMachine) {
+			vm.Spec.Template.Spec.Domain, vm.Spec.Instancetype = kubevirt.DomainSpec{}, typed
+			change(&vm.Spec.Template.Spec.Domain)
+		})
+		got := map[string]float64{}
+		for name, value := range gathered(t, registry) {
+			if rest, ok := strings.CutPrefix(name, "vm_resource_"); ok {
+				got[strings.Replace(rest, " name=web namespace=default", "", 1)] = value
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	none := func(*kubevirt.DomainSpec) {}
+	check(none, nil, map[string]float64{
+		"requests resource=cpu source=default unit=cores": 1, "requests resource=cpu source=default unit=sockets": 1,
+		"requests resource=cpu source=default unit=threads": 1, "requests resource=cpu source=guest_effective unit=cores": 1,
+	})
+	check(none, &kubevirt.InstancetypeMatcher{Name: "small"}, map[string]float64{})
+	check(func(d *kubevirt.DomainSpec) {
+		d.CPU = &kubevirt.CPU{Cores: 2, Sockets: 3}
+		d.Memory = &kubevirt.Memory{Guest: new(resource.MustParse("1Ki")), Hugepages: &kubevirt.Hugepages{PageSize: "2Ki"}}
+		d.Resources.Requests = corev1.ResourceList{"memory": resource.MustParse("3Ki"), "cpu": resource.MustParse("100m")}
+		d.Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("4Ki"), "cpu": resource.MustParse("2")}
+	}, nil, map[string]float64{
+		"requests resource=cpu source=domain unit=cores": 2, "requests resource=cpu source=domain unit=sockets": 3,
+		"requests resource=cpu source=guest_effective unit=cores": 6, "requests resource=cpu source=requests unit=cores": 0.1,
+		"requests resource=memory source=domain unit=bytes": 3072, "requests resource=memory source=guest unit=bytes": 1024,
+		"requests resource=memory source=guest_effective unit=bytes": 1024, "requests resource=memory source=hugepages unit=bytes": 2048,
+		"limits resource=cpu unit=cores": 2, "limits resource=memory unit=bytes": 4096,
+	})
+}
+
+// TestDisks: VMs' PVCs have sizes, those that a PVC asks for until it has one, and the restored ones count for their VM.
+func TestDisks(t *testing.T) {
+	pvc := func(name, size string) *corev1.PersistentVolumeClaim {
+		one := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		one.Spec.Resources.Requests = corev1.ResourceList{"storage": resource.MustParse(size)}
+		return one
+	}
+	block := pvc("block", "1Ki")
+	block.Spec.VolumeMode = new(corev1.PersistentVolumeBlock)
+	block.Status.Capacity = corev1.ResourceList{"storage": resource.MustParse("2Ki")}
+	restored := pvc("restored", "1Ki")
+	restored.Labels = map[string]string{pod.RestoredLabel: "old", pod.RestoredNamespaceLabel: "elsewhere"}
+	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	vm.Spec.Template = &kubevirt.VirtualMachineInstanceTemplateSpec{}
+	named := corev1.PersistentVolumeClaimVolumeSource{ClaimName: "block"}
+	vm.Spec.Template.Spec.Volumes = []kubevirt.Volume{
+		{Name: "a", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.PersistentVolumeClaimVolumeSource{PersistentVolumeClaimVolumeSource: named}}},
+		{Name: "b", VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "file"}}},
+		{Name: "c", VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "gone"}}},
+		{Name: "d", VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: "i"}}},
+	}
+	_, registry := newCluster(t, vm, block, restored, pvc("file", "3Ki"))
+	got := gathered(t, registry)
+	for name := range got {
+		if !strings.HasPrefix(name, "vm_disk") && !strings.HasPrefix(name, "vmsnapshot") {
+			delete(got, name)
+		}
+	}
+	if diff := cmp.Diff(map[string]float64{
+		"vm_disk_allocated_size_bytes device=a name=web namespace=default persistentvolumeclaim=block volume_mode=Block":     2048,
+		"vm_disk_allocated_size_bytes device=b name=web namespace=default persistentvolumeclaim=file volume_mode=Filesystem": 3072,
+		"vmsnapshot_disks_restored_from_source vm_name=old vm_namespace=elsewhere":                                           1,
+		"vmsnapshot_disks_restored_from_source_bytes vm_name=old vm_namespace=elsewhere":                                     1024,
+	}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestSnapshots: a snapshot that is complete has its time.
+func TestSnapshots(t *testing.T) {
+	taken := &snapshots.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}}
+	taken.Spec.Source.Name = "web"
+	taken.Status = &snapshots.VirtualMachineSnapshotStatus{Phase: snapshots.InProgress, CreationTime: &metav1.Time{Time: time.Unix(1000, 0)}}
+	c, registry := newCluster(t, taken)
+	const name = "vmsnapshot_succeeded_timestamp_seconds name=web namespace=default snapshot_name=s"
+	if got, ok := gathered(t, registry)[name]; ok {
+		t.Errorf("in progress: %v", got)
+	}
+	fakecluster.Change(t, c, taken, func(s *snapshots.VirtualMachineSnapshot) { s.Status.Phase = snapshots.Succeeded })
+	if got := gathered(t, registry)[name]; got != 1000 {
+		t.Errorf("complete: %v", got)
+	}
+}
+
+// TestLabels: a VM's labels name those of its metric; of two that become one, the first counts.
+func TestLabels(t *testing.T) {
+	named := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "a", Labels: map[string]string{"vm.kubevirt.io/os": "linux", "vm-kubevirt.io/os": "first"},
+	}}
+	plain := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}}
+	c := fakecluster.New(t, fakecluster.Options{Types: types()})
+	c.Add(t, named, plain)
+	registry := prometheus.NewRegistry() // a pedantic one knows no labels that differ
+	registry.MustRegister(measures.New(c.Cached(), config.Source{}, registry, time.Now))
+	got := gathered(t, registry)
+	for name := range got {
+		if !strings.HasPrefix(name, "vm_labels") {
+			delete(got, name)
+		}
+	}
+	if diff := cmp.Diff(map[string]float64{
+		"vm_labels label_vm_kubevirt_io_os=first name=a namespace=default": 1, "vm_labels name=b namespace=default": 1,
+	}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestEphemeral: a volume that an instance has got counts while its VM's template does not have it.
+func TestEphemeral(t *testing.T) {
+	volume := kubevirt.Volume{Name: "more", VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "more", Hotpluggable: true}}}
+	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "1"}}
+	vm.Spec.Template = &kubevirt.VirtualMachineInstanceTemplateSpec{}
+	vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "web", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)},
+	}}
+	vmi.Spec.Volumes = []kubevirt.Volume{volume}
+	c, registry := newCluster(t, vm, vmi)
+	const name = "vmi_contains_ephemeral_hotplug_volume name=web namespace=default volume_name=more"
+	if got := gathered(t, registry)[name]; got != 1 {
+		t.Errorf("without the VM: %v", got)
+	}
+	fakecluster.Change(t, c, vm, func(vm *kubevirt.VirtualMachine) { vm.Spec.Template.Spec.Volumes = []kubevirt.Volume{volume} })
+	if got, ok := gathered(t, registry)[name]; ok {
+		t.Errorf("with the VM: %v", got)
+	}
+}
+
 // TestPhases: an instance's phases take time, from its creation, its former phase and its deletion.
 func TestPhases(t *testing.T) {
 	born := time.Unix(1000, 0)
 	now := born
 	registry := prometheus.NewPedanticRegistry()
-	m := measures.New(fakecluster.New(t, fakecluster.Options{Types: []func(*runtime.Scheme) error{kubevirt.AddToScheme}}).Cached(), config.Source{}, registry,
+	m := measures.New(fakecluster.New(t, fakecluster.Options{Types: types()}).Cached(), config.Source{}, registry,
 		func() time.Time { return now })
 	registry.MustRegister(m)
 	vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(born)}}

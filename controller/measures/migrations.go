@@ -17,6 +17,8 @@ type migrations struct {
 const (
 	migrationSucceeded = "vmi_migration_succeeded"
 	migrationFailed    = "vmi_migration_failed"
+	migrationStart     = "vmi_migration_start_time_seconds"
+	migrationEnd       = "vmi_migration_end_time_seconds"
 )
 
 // waiting returns the metric of a phase before a migration's end.
@@ -38,7 +40,27 @@ func newMigrations(c client.Reader) migrations {
 	m.add(waiting(kubevirt.MigrationRunning), "Migrations whose target pod runs.")
 	m.add(migrationSucceeded, "1 for a migration that succeeded.", "vmi", "vmim", "namespace")
 	m.add(migrationFailed, "1 for a migration that failed.", "vmi", "vmim", "namespace")
+	m.add(migrationStart, "When a migration began to copy, in seconds since the epoch.", "node", "namespace", "name", "migration_name")
+	m.add(migrationEnd, "When a migration ended, in seconds since the epoch.", "node", "namespace", "name", "migration_name", "status")
 	return m
+}
+
+// times sends when a migration began and ended. Its node is where the guest then was.
+func (m migrations) times(send sender, one *kubevirt.VirtualMachineInstanceMigration) {
+	s := one.Status.MigrationState
+	if s == nil {
+		return
+	}
+	node, end := s.SourceNode, "failed"
+	if one.Status.Phase == kubevirt.MigrationSucceeded {
+		node, end = s.TargetNode, "succeeded"
+	}
+	if s.StartTimestamp != nil {
+		send(m.set[migrationStart], float64(s.StartTimestamp.Unix()), node, one.Namespace, one.Spec.VMIName, one.Name)
+	}
+	if s.EndTimestamp != nil {
+		send(m.set[migrationEnd], float64(s.EndTimestamp.Unix()), node, one.Namespace, one.Spec.VMIName, one.Name, end)
+	}
 }
 
 func (m migrations) collect(ctx context.Context, send sender) error {
@@ -48,6 +70,7 @@ func (m migrations) collect(ctx context.Context, send sender) error {
 	}
 	counts := map[string]float64{}
 	for i := range all.Items {
+		m.times(send, &all.Items[i])
 		switch one := &all.Items[i]; one.Status.Phase {
 		case kubevirt.MigrationSucceeded:
 			send(m.set[migrationSucceeded], 1, one.Spec.VMIName, one.Name, one.Namespace)

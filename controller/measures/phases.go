@@ -7,30 +7,44 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
-// phases measures how long instances take to their phases. The API server's times are seconds.
+// phases measures how long instances and migrations take to their phases, and counts VMs that are created. The API server's
+// times are seconds.
 type phases struct {
 	fromPhase, fromCreation, fromDeletion *prometheus.HistogramVec
+	ofMigration                           *prometheus.HistogramVec
+	created                               *prometheus.CounterVec
 
 	now func() time.Time
 }
 
 func newPhases(now func() time.Time) phases {
-	histogram := func(from, help string, labels ...string) *prometheus.HistogramVec {
+	histogram := func(of, help string, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubevirt_vmi_phase_transition_time" + from + "_seconds", Help: help,
+			Name: "kubevirt_vmi_" + of + "_seconds", Help: help,
 			Buckets: []float64{0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600},
 		}, labels)
 	}
 	return phases{
-		fromPhase:    histogram("", "Time between two phases of an instance.", "phase", "last_phase"),
-		fromCreation: histogram("_from_creation", "Time from an instance's creation to a phase.", "phase"),
-		fromDeletion: histogram("_from_deletion", "Time from an instance's deletion to its end.", "phase"),
-		now:          now,
+		fromPhase:    histogram("phase_transition_time", "Time between two phases of an instance.", "phase", "last_phase"),
+		fromCreation: histogram("phase_transition_time_from_creation", "Time from an instance's creation to a phase.", "phase"),
+		fromDeletion: histogram("phase_transition_time_from_deletion", "Time from an instance's deletion to its end.", "phase"),
+		ofMigration:  histogram("migration_phase_transition_time_from_creation", "Time from a migration's creation to a phase.", "phase"),
+		created: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubevirt_vm_created_by_pod_total", Help: "VMs that were created since the controller leads.",
+		}, []string{"namespace"}),
+		now: now,
 	}
 }
 
-func (p phases) vectors() []*prometheus.HistogramVec {
-	return []*prometheus.HistogramVec{p.fromPhase, p.fromCreation, p.fromDeletion}
+func (p phases) vectors() []prometheus.Collector {
+	return []prometheus.Collector{p.fromPhase, p.fromCreation, p.fromDeletion, p.ofMigration, p.created}
+}
+
+// migrated measures a migration that has changed, if that is its phase.
+func (p phases) migrated(before, after *kubevirt.VirtualMachineInstanceMigration) {
+	if before.UID == after.UID && before.Status.Phase != after.Status.Phase {
+		p.ofMigration.WithLabelValues(string(after.Status.Phase)).Observe(max(0, p.now().Sub(after.CreationTimestamp.Time).Seconds()))
+	}
 }
 
 // changed measures an instance that has changed, if that is its phase.

@@ -12,6 +12,12 @@ import (
 // found. It is KubeVirt's, and people's network policies go by it.
 const LabelValue = "virt-launcher"
 
+// On a PVC that was restored from a snapshot these name the VM of the snapshot, as KubeVirt's do.
+const (
+	RestoredLabel          = "restore.kubevirt.io/source-vm-name"
+	RestoredNamespaceLabel = "restore.kubevirt.io/source-vm-namespace"
+)
+
 // labels are the instance's own with KubeVirt's over them.
 func labels(vmi *kubevirt.VirtualMachineInstance) map[string]string {
 	all := map[string]string{kubevirt.DomainAnnotation: clip(vmi.Name, maxLabel)}

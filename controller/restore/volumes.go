@@ -259,8 +259,8 @@ func (v *volumes) pvc(
 	if pod.IsSavedState(b.VolumeName) {
 		metav1.SetMetaDataLabel(&made.ObjectMeta, pod.StateLabel, pod.LabelOf(w.rs.Spec.Target.Name))
 	}
-	metav1.SetMetaDataLabel(&made.ObjectMeta, "restore.kubevirt.io/source-vm-name", source.Name)
-	metav1.SetMetaDataLabel(&made.ObjectMeta, "restore.kubevirt.io/source-vm-namespace", source.Namespace)
+	metav1.SetMetaDataLabel(&made.ObjectMeta, pod.RestoredLabel, source.Name)
+	metav1.SetMetaDataLabel(&made.ObjectMeta, pod.RestoredNamespaceLabel, source.Namespace)
 	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationName, w.rs.Name)
 	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationLast, mark(w.rs))
 	if policyOf(w.rs) == api.VolumeRestorePolicyInPlace {

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
@@ -27,6 +29,8 @@ type Options struct {
 	Version string
 	// GuestfsImage is the image of libguestfs-tools; empty for none.
 	GuestfsImage string
+	// Metrics gets those of connections; nil for none.
+	Metrics prometheus.Registerer
 
 	Log *slog.Logger
 }
@@ -67,6 +71,10 @@ func New(o Options) (*Server, error) {
 	nodes := control.New(cluster, o.Config)
 	found := &finder{objects: objects}
 	authorizer := &authorizer{cluster: cluster}
+	connections := newConnections(time.Now)
+	if err := connections.register(o.Metrics); err != nil {
+		return nil, err
+	}
 	return &Server{
 		Options: o, cluster: cluster,
 		authorizer: authorizer,
@@ -75,7 +83,7 @@ func New(o Options) (*Server, error) {
 		volumes:    &volumes{objects: objects, found: found},
 		dumps:      &dumps{objects: objects, found: found},
 		controls:   &controls{nodes: nodes, found: found},
-		streams:    &streams{authorizer: authorizer, dialer: &dialer{nodes: nodes}, found: found},
+		streams:    &streams{authorizer: authorizer, dialer: &dialer{nodes: nodes}, found: found, connections: connections},
 		expander:   &expander{objects: objects, found: found},
 		graphs:     &graphs{objects: objects, found: found},
 	}, nil

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/exec"
 	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // codeTakenOver is the exit code of a console's client that a newer one has ended; package
@@ -35,6 +36,13 @@ type streams struct {
 		pods
 		guests
 	}
+	connections *connections
+}
+
+// join passes bytes between the caller and a VM, and counts that as a connection; see [call.join].
+func (s *streams) join(ctx context.Context, c *call, kind string, server *connection, next func(context.Context) *connection) error {
+	defer s.connections.begin(client.ObjectKey{Namespace: c.namespace, Name: c.name}, kind)()
+	return c.join(ctx, server, next)
 }
 
 // console is the machine's serial console, for one caller at a time: a newer one ends it,
@@ -52,7 +60,7 @@ func (s *streams) console(ctx context.Context, c *call) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	return c.join(ctx, server, s.followed(c, vmi, found))
+	return s.join(ctx, c, kindConsole, server, s.followed(c, vmi, found))
 }
 
 // vncPort is where a pod's node serves its machine's display.
@@ -78,7 +86,7 @@ func (s *streams) vnc(ctx context.Context, c *call) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	return c.join(ctx, server, nil)
+	return s.join(ctx, c, kindDisplay, server, nil)
 }
 
 // usbredir is a free slot of the machine for a USB device of the caller's.
@@ -94,7 +102,7 @@ func (s *streams) usbredir(ctx context.Context, c *call) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	return c.join(ctx, server, nil)
+	return s.join(ctx, c, kindUSB, server, nil)
 }
 
 // vsock is a port of the machine's VSOCK. KubeVirt's default is TLS between its node and the guest, which asks
@@ -157,7 +165,7 @@ func (s *streams) portForward(ctx context.Context, c *call) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	return c.join(ctx, server, nil)
+	return s.join(ctx, c, kindPort, server, nil)
 }
 
 // join passes bytes between the caller and a connection, which it closes, until one of them has ended:

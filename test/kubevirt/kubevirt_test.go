@@ -66,7 +66,7 @@ func TestMain(m *testing.M) {
 		if err := prepare(ctx, c); err != nil || !withStorage() {
 			return err
 		}
-		return errors.Join(mountHostImages(ctx, c), startCDI(ctx, c))
+		return errors.Join(mountHostImages(ctx, c), startCDI(ctx, c), startPrometheus(ctx, c))
 	})
 	_ = os.Remove(hostImages) // the nodes' mounts have ended with them; the fast specs have none
 	os.Exit(code)

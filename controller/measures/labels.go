@@ -1,0 +1,61 @@
+package measures
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// labels reports the labels of VMs. They name the metric's labels, so each VM has a description of its own kind.
+type labels struct {
+	set
+
+	client client.Reader
+}
+
+const machineLabels = "vm_labels"
+
+func newLabels(c client.Reader) labels {
+	l := labels{set{}, c}
+	l.add(machineLabels, labelsHelp, "name", "namespace")
+	return l
+}
+
+const labelsHelp = "1 for a VM, with its labels as label_NAME."
+
+func (l labels) collect(ctx context.Context, send sender) error {
+	var all kubevirt.VirtualMachineList
+	if err := list(ctx, l.client, &all); err != nil {
+		return err
+	}
+	for i := range all.Items {
+		vm := &all.Items[i]
+		names, values := []string{"name", "namespace"}, []string{vm.Name, vm.Namespace}
+		for _, key := range slices.Sorted(maps.Keys(vm.Labels)) {
+			if name := "label_" + labelName(key); !slices.Contains(names, name) {
+				names, values = append(names, name), append(values, vm.Labels[key])
+			}
+		}
+		d := l.set[machineLabels]
+		if len(names) > 2 {
+			d = prometheus.NewDesc("kubevirt_"+machineLabels, labelsHelp, names, nil)
+		}
+		send(d, 1, values...)
+	}
+	return nil
+}
+
+// labelName returns Prometheus' name for that of a label in Kubernetes.
+func labelName(key string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, key)
+}
