@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// labels reports the labels of VMs. They name the metric's labels, so each VM has a description of its own kind.
+// labels reports the labels of VMs. They name the metric's labels, so VMs have different descriptions.
 type labels struct {
 	set
 
