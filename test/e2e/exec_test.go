@@ -75,8 +75,12 @@ func TestExecSync(t *testing.T) {
 	if len(r.Stdout) != 300_000 {
 		t.Errorf("%d of 300000 bytes of noise", len(r.Stdout))
 	}
-	c.wantExecError(codes.Unknown, `"nothing-of-this-name" cannot be run in the guest`, 60, "nothing-of-this-name", "x")
-	c.wantExecError(codes.Unknown, "Permission denied", 60, "/etc/inittab")
+	// A code: the kubelet counts no error as the failure of a probe.
+	for program, words := range map[string]string{"nothing-of-this-name": "cannot be run in the guest", "/etc/inittab": "Permission denied"} {
+		if r := c.exec(program, "x"); r.ExitCode != 127 || !strings.Contains(string(r.Stderr), words) {
+			t.Errorf("%s: %v", program, r)
+		}
+	}
 	c.wantExecError(codes.InvalidArgument, "UTF-8", 60, "echo", "\x00")
 	c.wantExecError(codes.InvalidArgument, "no program", 60)
 

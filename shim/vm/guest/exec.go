@@ -152,14 +152,25 @@ func (g *Guests) execNow(ctx context.Context, v *table.VM, command []string, pat
 		if patient {
 			g.awaitBoot(ctx, v)
 		}
-		return g.agents.Of(v).Commands.Exec(ctx, agent.Command{Args: command})
+		r, err := g.agents.Of(v).Commands.Exec(ctx, agent.Command{Args: command})
+		if errors.Is(err, agent.ErrNoProgram) {
+			return failedProbe(err, codeNoProgram)
+		}
+		return r, err
 	}
 	out, err := control(ctx, v)
 	if err != nil && command[0] == controlPrefix+controlPing {
-		// A probe needs a code: the kubelet does not count an error as a failure.
-		return agent.Result{Stderr: []byte(err.Error() + "\n"), Code: 1}, nil
+		return failedProbe(err, 1)
 	}
 	return agent.Result{Stdout: out}, err
+}
+
+// codeNoProgram is a shell's for a program that is not there.
+const codeNoProgram = 127
+
+// failedProbe makes a code of an error: the kubelet does not count an error as a probe's failure.
+func failedProbe(err error, code int32) (agent.Result, error) {
+	return agent.Result{Stderr: []byte(err.Error() + "\n"), Code: code}, nil
 }
 
 func execFailed(v *table.VM, err error) error {

@@ -93,6 +93,18 @@ type broken struct{}
 func (broken) Write([]byte) (int, error) { return 0, errors.New("the client is gone") }
 func (broken) Read([]byte) (int, error)  { return 0, errors.New("the client is gone") }
 
+// TestNoProgram: a probe whose program the guest does not have has a shell's code, which counts as a failure.
+func TestNoProgram(t *testing.T) {
+	n := newNode(t)
+	n.serve(t, n.add("a", record.Running), map[string]string{"guest-exec": "fails Failed to execute child process"})
+	r, err := n.ExecSync(t.Context(), "a", []string{"exit", "1"}, time.Minute)
+	if err != nil || r.GetExitCode() != 127 || !strings.Contains(string(r.GetStderr()), `"exit" cannot be run in the guest`) {
+		t.Errorf("%v, %v", r, err)
+	}
+	err = n.Exec(t.Context(), "a", []string{"exit", "1"}, stream.Streams{})
+	wantError(t, err, `"exit" cannot be run in the guest`)
+}
+
 func TestExecTimesOut(t *testing.T) {
 	n := newNode(t)
 	n.serve(t, n.add("a", record.Running), map[string]string{"guest-exec": `once {"pid": 7}`, "guest-exec-status": `{"exited": false}`})

@@ -84,7 +84,7 @@ func (n *node) add(letter string, state record.State) *table.VM {
 }
 
 // serve answers as a guest's agent does: each command with the JSON of its name. It
-// refuses other commands, and those whose answer begins with "once" from the second on.
+// refuses other commands, and those whose answer begins with "once" from the second on. After "fails" comes an error.
 func (n *node) serve(t *testing.T, v *table.VM, answers map[string]string) {
 	t.Helper()
 	n.serveWith(t, v, func(command string) (string, bool) {
@@ -149,6 +149,8 @@ func (n *node) speak(c net.Conn, answers func(command string) (string, bool)) {
 		switch {
 		case asked.Execute == "guest-sync-delimited":
 			fmt.Fprintf(c, "\xff{\"return\": %d}\n", asked.Arguments.ID)
+		case strings.HasPrefix(answer, "fails "):
+			fmt.Fprintf(c, "{\"error\": {\"class\": \"GenericError\", \"desc\": %q}}\n", strings.TrimPrefix(answer, "fails "))
 		case known:
 			fmt.Fprintf(c, "{\"return\": %s}\n", answer)
 		default:
