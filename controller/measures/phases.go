@@ -21,7 +21,7 @@ func newPhases(now func() time.Time) phases {
 	histogram := func(of, help string, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kubevirt_vmi_" + of + "_seconds", Help: help,
-			Buckets: []float64{0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600},
+			Buckets: []float64{0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 90, 120, 180, 300, 600, 1200, 1800, 3600}, // KubeVirt's,
 		}, labels)
 	}
 	return phases{

@@ -19,6 +19,8 @@ type State struct {
 	Hostname   string      `json:"hostname,omitempty"`
 	OS         *OS         `json:"os,omitempty"`
 	Interfaces []Interface `json:"interfaces,omitempty"`
+	// Filesystems are those that the guest has mounted.
+	Filesystems []Filesystem `json:"filesystems,omitempty"`
 	// Refused are commands that guests should allow and this agent does not.
 	Refused []string `json:"refused,omitempty"`
 	// Frozen says that the guest's file systems accept no writes.

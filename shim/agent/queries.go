@@ -15,15 +15,19 @@ type User struct {
 
 // Filesystem is a file system that a guest has mounted.
 type Filesystem struct {
-	Name, MountPoint, Type string
+	Name       string `json:"name"`
+	MountPoint string `json:"mountPoint"`
+	Type       string `json:"type"`
 	// Used and Total are in bytes, 0 if the agent is too old to report them.
-	Used, Total int64
-	Disks       []Disk
+	Used  int64  `json:"used,omitempty"`
+	Total int64  `json:"total,omitempty"`
+	Disks []Disk `json:"disks,omitempty"`
 }
 
 // Disk is a disk that holds a file system, as the guest sees it.
 type Disk struct {
-	Bus, Serial string
+	Bus    string `json:"bus,omitempty"`
+	Serial string `json:"serial,omitempty"`
 }
 
 // Bounds of what is kept.

@@ -21,7 +21,7 @@ func (q *Queries) State(ctx context.Context) (State, error) {
 	var s State
 	var errs []error
 	for _, ask := range []func(context.Context, *State) error{
-		q.askFrozen, q.askVersion, q.askHostname, q.askOS, q.askInterfaces,
+		q.askFrozen, q.askVersion, q.askHostname, q.askOS, q.askInterfaces, q.askFilesystems,
 	} {
 		err := ask(ctx, &s)
 		if _, refused := errors.AsType[*refusal](err); err != nil && !refused {
@@ -92,6 +92,15 @@ func (q *Queries) askOS(ctx context.Context, s *State) error {
 		Kernel: clean(answer.Kernel), Machine: clean(answer.Machine),
 	}
 	return nil
+}
+
+// askFilesystems ignores a refusal: not all agents know them.
+func (q *Queries) askFilesystems(ctx context.Context, s *State) (err error) {
+	s.Filesystems, err = q.Filesystems(ctx)
+	if _, refused := errors.AsType[*refusal](err); refused {
+		return nil
+	}
+	return err
 }
 
 // foundInterface is an element of the result of guest-network-get-interfaces.

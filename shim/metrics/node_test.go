@@ -36,6 +36,30 @@ func TestTwoOfOneName(t *testing.T) {
 	}
 }
 
+// TestFilesystems: what a guest says of its file systems has a bound, and fails no scrape.
+func TestFilesystems(t *testing.T) {
+	m := metrics.New()
+	vm := metrics.VM{Namespace: "n", Name: "v"}
+	vm.Filesystems = []metrics.Filesystem{
+		{Disk: "vda1", MountPoint: "/", Type: "ext4", Used: 1, Total: 2}, {Disk: "vda1", MountPoint: "/", Type: "ext4", Used: 3, Total: 4},
+		{Disk: "old", MountPoint: "/old"},
+	}
+	for i := range 100 {
+		vm.Filesystems = append(vm.Filesystems, metrics.Filesystem{Disk: strings.Repeat("x", i), Total: 1})
+	}
+	m.Collect(sourceFunc(func(context.Context) metrics.Snapshot { return metrics.Snapshot{VMs: []metrics.VM{vm}} }), "here")
+	status, body := serve(t, m)("/metrics")
+	const labels = `{disk_name="vda1",file_system_type="ext4",mount_point="/",name="v",namespace="n",node="here"} `
+	for _, want := range []string{"kubevirt_vmi_filesystem_capacity_bytes" + labels + "2\n", "kubevirt_vmi_filesystem_used_bytes" + labels + "1\n"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	if got := strings.Count(body, "kubevirt_vmi_filesystem_used_bytes{"); status != http.StatusOK || got != 32 {
+		t.Errorf("status %d, %d series", status, got)
+	}
+}
+
 // TestDeprecatedMachines: the last report counts.
 func TestDeprecatedMachines(t *testing.T) {
 	m := metrics.New()

@@ -51,6 +51,14 @@ type VM struct {
 	Cards     []Card
 	// Migration is the progress of a copy to another node; nil if there is none.
 	Migration *domain.Job
+	// Filesystems are the guest's, as its agent reported them last.
+	Filesystems []Filesystem
+}
+
+// Filesystem is a file system of a guest, by the guest's words. Sizes are in bytes.
+type Filesystem struct {
+	Disk, MountPoint, Type string
+	Used, Total            int64
 }
 
 // Card is a network card of a guest, and its counters as the guest sees them.

@@ -15,6 +15,7 @@ type vms struct {
 	domain                       domainSeries
 	cards                        cardSeries
 	migration                    migrationSeries
+	filesystems                  filesystemSeries
 }
 
 // vmLabels are the labels of each metric of a VM, before its own.
@@ -40,6 +41,7 @@ func newVMs(node string) vms {
 		domain:       newDomainSeries(),
 		cards:        newCardSeries(),
 		migration:    newMigrationSeries(),
+		filesystems:  newFilesystemSeries(),
 	}
 }
 
@@ -79,6 +81,7 @@ func (v vms) collectOne(to sender, vm VM) {
 		v.domain.collect(to, vm)
 	}
 	v.cards.collect(to, vm.Cards)
+	v.filesystems.collect(to, vm.Filesystems)
 	if vm.Migration != nil {
 		v.migration.collect(to, *vm.Migration)
 	}

@@ -4,15 +4,19 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"image/png"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"gotest.tools/v3/assert"
 	kubevirtv1 "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // control sends a control request to the VM, and returns the answer.
@@ -57,6 +61,12 @@ func TestMachineControls(t *testing.T) {
 	}) {
 		t.Errorf("the reported file systems are %+v", mounted.Items)
 	}
+	wait.Until(t, "the file system has a metric", func() bool {
+		c.info() // a status has the agent asked again
+		text, err := suite.Scrape(t.Context())
+		m := c.pod.config.Metadata
+		return err == nil && strings.Contains(text, fmt.Sprintf(`file_system_type="vfat",mount_point="/disk",name=%q,namespace=%q`, m.Name, m.Namespace))
+	})
 
 	frozen := func(flag, want string) {
 		t.Helper()

@@ -126,9 +126,17 @@ func (n *Node) describe(v *table.VM, r record.Container, domains map[string]doma
 		RAM:     r.Spec.Memory,
 		Overlay: n.stats.writableLayer(r).GetUsedBytes().GetValue(),
 	}
-	if there := n.agents.State(v).Presence; there != agent.Unknown {
-		present := there == agent.Present
+	guest := n.agents.State(v)
+	if guest.Presence != agent.Unknown {
+		present := guest.Presence == agent.Present
 		vm.Agent = &present
+	}
+	if guest.Presence == agent.Present {
+		for _, fs := range guest.Filesystems {
+			vm.Filesystems = append(vm.Filesystems, metrics.Filesystem{
+				Disk: fs.Name, MountPoint: fs.MountPoint, Type: fs.Type, Used: fs.Used, Total: fs.Total,
+			})
+		}
 	}
 	if used, err := n.stats.groups.Stats(r); err == nil {
 		vm.Group = &used
