@@ -64,12 +64,16 @@ func (s instances) collect(ctx context.Context, send sender) error {
 	for i := range all.Items {
 		vmi := &all.Items[i]
 		guest, node, evictable := vmi.Status.GuestOSInfo, vmi.Status.NodeName, evictable(vmi, c)
+		machine := ""
+		if m := vmi.Status.Machine; m != nil {
+			machine = m.Type
+		}
 		send(s.set[instanceInfo], 1,
 			node, vmi.Namespace, vmi.Name, strings.ToLower(string(vmi.Status.Phase)),
 			vmi.Annotations[systemOS], vmi.Annotations[systemWorkload], vmi.Annotations[systemFlavor],
 			cmp.Or(vmi.Annotations[kubevirt.InstancetypeAnnotation], vmi.Annotations[kubevirt.ClusterInstancetypeAnnotation]),
 			cmp.Or(vmi.Annotations[kubevirt.PreferenceAnnotation], vmi.Annotations[kubevirt.ClusterPreferenceAnnotation]),
-			guest.KernelRelease, guest.Machine, vmi.Spec.Architecture, guest.Name, guest.VersionID,
+			guest.KernelRelease, machine, guest.Machine, guest.Name, guest.VersionID,
 			strconv.FormatBool(evictable), "false", pod.Current(vmi))
 		blocked := 0.0
 		if !evictable {
@@ -106,7 +110,7 @@ func (s instances) sendEphemeral(ctx context.Context, send sender, vmi *kubevirt
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read VM %s/%s: %w", vmi.Namespace, owner.Name, err)
 	}
-	if err != nil || vm.Spec.Template == nil {
+	if vm.Spec.Template == nil { // the VM is gone
 		return nil
 	}
 	for _, v := range vm.Spec.Template.Spec.Volumes {

@@ -73,6 +73,7 @@ func TestInstances(t *testing.T) {
 	vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{
 		*kubevirt.DefaultMasqueradeNetworkInterface(), {Name: "lan", Model: "e1000e", Binding: &kubevirt.PluginBinding{Name: "macvtap"}},
 	}
+	vmi.Status.Machine = &kubevirt.Machine{Type: "pc-q35-7.2"}
 	vmi.Status.Phase, vmi.Status.NodeName = kubevirt.Running, "node-1"
 	vmi.Status.GuestOSInfo = kubevirt.VirtualMachineInstanceGuestOSInfo{Name: "Fedora", VersionID: "42", KernelRelease: "6.1", Machine: "x86_64"}
 	vmi.Status.Interfaces = []kubevirt.VirtualMachineInstanceNetworkInterface{{Name: "default", InterfaceName: "eth0", IPs: []string{"10.0.0.1", "fd00::1"}}}
@@ -87,7 +88,7 @@ func TestInstances(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(map[string]float64{
-			"vmi_info evictable=" + evictable + " guest_os_arch=amd64 guest_os_kernel_release=6.1 guest_os_machine=x86_64 guest_os_name=Fedora" +
+			"vmi_info evictable=" + evictable + " guest_os_arch=x86_64 guest_os_kernel_release=6.1 guest_os_machine=pc-q35-7.2 guest_os_name=Fedora" +
 				" guest_os_version_id=42 instance_type=u1.small" + of + " node=node-1 os=fedora outdated=false phase=running vmi_pod=" + pod.Current(vmi): 1,
 			"vmi_non_evictable" + of + " node=node-1": blocked,
 			"vmi_status_addresses address=10.0.0.1 interface_name=eth0" + of + " node=node-1 type=InternalIP vnic_name=default": 1,
