@@ -67,7 +67,6 @@ func TestInstances(t *testing.T) {
 	vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: "web", Annotations: map[string]string{"vm.kubevirt.io/os": "fedora", "kubevirt.io/cluster-instancetype-name": "u1.small"},
 	}}
-	vmi.Spec.Architecture = "amd64"
 	vmi.Spec.EvictionStrategy = new(kubevirt.EvictionStrategyLiveMigrate)
 	vmi.Spec.Networks = []kubevirt.Network{*kubevirt.DefaultPodNetwork(), {Name: "lan", NetworkSource: kubevirt.NetworkSource{Multus: &kubevirt.MultusNetwork{NetworkName: "office"}}}}
 	vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{
