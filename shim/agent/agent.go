@@ -41,7 +41,7 @@ func join(l *link, o Options) *Agent {
 		terminals <- t
 	}
 	queries := &Queries{agent: l}
-	facts := &Facts{port: port, agent: queries, changed: o.Changed}
+	facts := &Facts{port: port, agent: queries, changed: o.Changed, hasten: make(chan struct{}, 1)}
 	return &Agent{
 		Port: port, Queries: queries, Facts: facts,
 		Commands: &Commands{agent: l, terminals: terminals},

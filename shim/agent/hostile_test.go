@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -251,6 +252,34 @@ func TestTooManyCommands(t *testing.T) {
 	if _, err := a.Commands.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrBusy) {
 		t.Errorf("one command more: %v", err)
 	}
+}
+
+// countingAgent counts how often it is asked for its state.
+type countingAgent struct{ asked atomic.Int32 }
+
+func (c *countingAgent) State(context.Context) (State, error) {
+	c.asked.Add(1)
+	return State{Updated: time.Now()}, nil
+}
+
+// TestHasten: a guest that has got something is asked at once, and again after the first pause, however long it runs.
+func TestHasten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, asked := New(Options{}).Facts, new(countingAgent)
+		f.agent = asked
+		gone := make(chan struct{})
+		go f.Watch(t.Context(), gone)
+		time.Sleep(time.Hour)
+		before := asked.asked.Load()
+		f.Hasten()
+		synctest.Wait()
+		at := asked.asked.Load()
+		time.Sleep(firstPause + time.Second)
+		if soon := asked.asked.Load(); at != before+1 || soon != at+1 {
+			t.Errorf("asked %d times, then %d, and %d soon after", before, at, soon)
+		}
+		close(gone)
+	})
 }
 
 func TestDue(t *testing.T) {

@@ -201,7 +201,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
 	})
 	hotplugs := hotplug.New(hotplug.Options{
-		Table: vms, Tasks: tasks, Domains: o.Driver.Hotplug, Cards: o.Driver.Hotplug, Networks: life.Cards(), Volumes: o.Disks.Attachments, Moves: moves, Pods: o.Pods, Conditions: conditions, Logger: o.Logger,
+		Table: vms, Tasks: tasks, Domains: o.Driver.Hotplug, Cards: o.Driver.Hotplug, Networks: life.Cards(), Volumes: o.Disks.Attachments, Moves: moves, Pods: o.Pods, Conditions: conditions, Agents: agents, Logger: o.Logger,
 	})
 	dumps := memorydump.New(memorydump.Options{
 		Table: vms, Tasks: tasks, Domains: o.Driver.Dumps, Files: disk.Dumps{}, Moves: moves, Pods: o.Pods, Conditions: conditions, Layout: paths, Logger: o.Logger,

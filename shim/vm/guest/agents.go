@@ -154,6 +154,9 @@ func (a *Agents) find(ctx context.Context, v *table.VM, resolve func(agent.Prese
 	}
 }
 
+// LookAgain has what a running guest's agent says asked for soon, since the guest has got or lost a device.
+func (a *Agents) LookAgain(v *table.VM) { a.Of(v).Facts.Hasten() }
+
 // watch asks an agent that came for what a status reports, and sets the guest's
 // credentials and, after a pause, its clock.
 func (a *Agents) watch(v *table.VM) {

@@ -87,6 +87,7 @@ func (h *Hotplugs) attachCard(ctx context.Context, v *table.VM, a order.CardAtta
 	}
 	h.o.Networks.Keep(v, plan)
 	h.o.Conditions.Update(v)
+	h.o.Agents.LookAgain(v)
 	answer := aboutCard(v.Record(), card.Name)
 	table.Logger(h.o.Logger, r).Info("a network card is attached to the VM", "card", card.Name, "mac", answer.MAC)
 	return answer, nil

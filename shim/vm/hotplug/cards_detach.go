@@ -156,6 +156,7 @@ func (h *Hotplugs) settleCard(ctx context.Context, v *table.VM, c record.Plugged
 		return false, err
 	}
 	h.o.Conditions.Update(v)
+	h.o.Agents.LookAgain(v)
 	table.Logger(h.o.Logger, r).Info("a network card is detached from the VM", "card", c.Card.Name)
 	return true, nil
 }

@@ -72,6 +72,9 @@ type Conditions interface {
 	Update(v *table.VM)
 }
 
+// Agents ask guests; package guest's.
+type Agents interface{ LookAgain(v *table.VM) }
+
 // Options are the parts that Hotplugs works with. All are needed.
 type Options struct {
 	Table      *table.Table
@@ -83,6 +86,7 @@ type Options struct {
 	Moves      Moves
 	Pods       attachment.Pods
 	Conditions Conditions
+	Agents     Agents
 	Logger     *slog.Logger
 }
 

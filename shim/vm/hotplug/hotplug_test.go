@@ -58,6 +58,7 @@ type rig struct {
 	// sizes are those of the disks, by their targets.
 	sizes   map[string]int64
 	updates int
+	looks   int
 	// down are the cards in QEMU without a link.
 	down []string
 	// cards are those that QEMU has got, networks those of attachment pods by their taps, and kept those that
@@ -107,7 +108,7 @@ func (r *rig) start(t *testing.T) {
 	on, _ := r.store.Container("c")
 	r.vm = r.table.Recover(on)
 	r.Hotplugs = hotplug.New(hotplug.Options{
-		Table: r.table, Tasks: tasks, Domains: (*domains)(r), Cards: (*domains)(r), Networks: (*networks)(r), Volumes: (*volumes)(r), Moves: r, Pods: r, Conditions: r,
+		Table: r.table, Tasks: tasks, Domains: (*domains)(r), Cards: (*domains)(r), Networks: (*networks)(r), Volumes: (*volumes)(r), Moves: r, Pods: r, Conditions: r, Agents: r,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	r.Recover()
@@ -122,6 +123,7 @@ func (r *rig) locked(change func()) {
 
 func (r *rig) Moving(*table.VM) bool { return r.moving }
 func (r *rig) Update(*table.VM)      { r.updates++ }
+func (r *rig) LookAgain(*table.VM)   { r.looks++ }
 
 func (r *rig) ContainerStatus(_ context.Context, in *runtimeapi.ContainerStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
 	if in.GetContainerId() != id {
@@ -661,7 +663,7 @@ func TestFullDisk(t *testing.T) {
 	r.table = table.New(full, 1000, 4)
 	r.vm = r.table.Recover(c)
 	r.Hotplugs = hotplug.New(hotplug.Options{
-		Table: r.table, Domains: (*domains)(r), Volumes: (*volumes)(r), Moves: r, Pods: r, Conditions: r, Logger: slog.New(slog.DiscardHandler),
+		Table: r.table, Domains: (*domains)(r), Volumes: (*volumes)(r), Moves: r, Pods: r, Conditions: r, Agents: r, Logger: slog.New(slog.DiscardHandler),
 	})
 	if _, err := r.attach(t, "v0"); !errors.Is(err, vmtest.ErrFull) {
 		t.Errorf("error %v", err)
