@@ -173,7 +173,7 @@ func TestCards(t *testing.T) {
 		assert.DeepEqual(t, got, order.Card{Name: "lan", State: order.None})
 	}
 	assert.Equal(t, len(r.networks)+len(r.cards)+len(r.vm.Record().Cards), 0)
-	assert.Equal(t, r.looks, 2) // the guest says what became of the card
+	assert.Equal(t, r.looks, 2) // for its addresses
 	got, err := r.card(t, order.CardStatus, named("lan"))
 	assert.NilError(t, err)
 	assert.Equal(t, got.State, order.None)
