@@ -2,7 +2,6 @@ package measures
 
 import (
 	"cmp"
-	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -13,11 +12,7 @@ import (
 )
 
 // disks reports the PVCs of VMs.
-type disks struct {
-	set
-
-	client client.Reader
-}
+type disks struct{ set }
 
 const (
 	diskSize      = "vm_disk_allocated_size_bytes"
@@ -25,23 +20,19 @@ const (
 	restoredBytes = "vmsnapshot_disks_restored_from_source_bytes"
 )
 
-func newDisks(c client.Reader) disks {
-	d := disks{set{}, c}
+func newDisks() disks {
+	d := disks{set{}}
 	d.add(diskSize, "Size of a PVC of a VM's template.", "name", "namespace", "persistentvolumeclaim", "volume_mode", "device")
 	d.add(restoredDisks, "PVCs that were restored from snapshots of a VM.", "vm_name", "vm_namespace")
 	d.add(restoredBytes, "Size of the PVCs that were restored from snapshots of a VM.", "vm_name", "vm_namespace")
 	return d
 }
 
-func (d disks) collect(ctx context.Context, send sender) error {
-	var pvcs corev1.PersistentVolumeClaimList
-	if err := list(ctx, d.client, &pvcs); err != nil {
-		return err
-	}
+func (d disks) collect(all *objects, send sender) {
 	sources, sizes := map[client.ObjectKey]float64{}, map[client.ObjectKey]float64{}
-	by := make(map[client.ObjectKey]*corev1.PersistentVolumeClaim, len(pvcs.Items))
-	for i := range pvcs.Items {
-		one := &pvcs.Items[i]
+	by := make(map[client.ObjectKey]*corev1.PersistentVolumeClaim, len(all.pvcs.Items))
+	for i := range all.pvcs.Items {
+		one := &all.pvcs.Items[i]
 		by[client.ObjectKeyFromObject(one)] = one
 		if of := one.Labels[pod.RestoredLabel]; of != "" {
 			source := client.ObjectKey{Namespace: one.Labels[pod.RestoredNamespaceLabel], Name: of}
@@ -53,16 +44,11 @@ func (d disks) collect(ctx context.Context, send sender) error {
 		send(d.set[restoredDisks], count, source.Name, source.Namespace)
 		send(d.set[restoredBytes], sizes[source], source.Name, source.Namespace)
 	}
-	var vms kubevirt.VirtualMachineList
-	if err := list(ctx, d.client, &vms); err != nil {
-		return err
-	}
-	for i := range vms.Items {
-		if t := vms.Items[i].Spec.Template; t != nil {
-			sendDisks(send, d.set[diskSize], &vms.Items[i], by)
+	for i := range all.machines.Items {
+		if vm := &all.machines.Items[i]; vm.Spec.Template != nil {
+			sendDisks(send, d.set[diskSize], vm, by)
 		}
 	}
-	return nil
 }
 
 // sendDisks sends the sizes of the PVCs of a VM's template.

@@ -2,8 +2,6 @@ package measures
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,12 +17,7 @@ import (
 )
 
 // instances reports VirtualMachineInstances.
-type instances struct {
-	set
-
-	client client.Reader
-	config config.Source
-}
+type instances struct{ set }
 
 const (
 	instanceInfo   = "vmi_info"
@@ -38,8 +31,8 @@ const (
 	systemFlavor   = "vm.kubevirt.io/flavor"
 )
 
-func newInstances(c client.Reader, configuration config.Source) instances {
-	i := instances{set{}, c, configuration}
+func newInstances() instances {
+	i := instances{set{}}
 	i.add(instanceInfo, "1 for an instance, with what it is.",
 		"node", "namespace", "name", "phase", "os", "workload", "flavor", "instance_type", "preference",
 		"guest_os_kernel_release", "guest_os_machine", "guest_os_arch", "guest_os_name", "guest_os_version_id",
@@ -52,18 +45,14 @@ func newInstances(c client.Reader, configuration config.Source) instances {
 	return i
 }
 
-func (s instances) collect(ctx context.Context, send sender) error {
-	c, err := s.config.Read(ctx)
-	if err != nil {
-		return err
+func (s instances) collect(all *objects, send sender) {
+	vms := make(map[client.ObjectKey]*kubevirt.VirtualMachine, len(all.machines.Items))
+	for i := range all.machines.Items {
+		vms[client.ObjectKeyFromObject(&all.machines.Items[i])] = &all.machines.Items[i]
 	}
-	var all kubevirt.VirtualMachineInstanceList
-	if err := list(ctx, s.client, &all); err != nil {
-		return err
-	}
-	for i := range all.Items {
-		vmi := &all.Items[i]
-		guest, node, evictable := vmi.Status.GuestOSInfo, vmi.Status.NodeName, evictable(vmi, c)
+	for i := range all.instances.Items {
+		vmi := &all.instances.Items[i]
+		guest, node, evictable := vmi.Status.GuestOSInfo, vmi.Status.NodeName, evictable(vmi, all.config)
 		machine := ""
 		if m := vmi.Status.Machine; m != nil {
 			machine = m.Type
@@ -86,15 +75,14 @@ func (s instances) collect(ctx context.Context, send sender) error {
 			}
 		}
 		sendCards(send, s.set[instanceCards], vmi.Namespace, vmi.Name, &vmi.Spec)
-		if err := s.sendEphemeral(ctx, send, vmi); err != nil {
-			return err
-		}
+		s.sendEphemeral(send, vmi, vms)
 	}
-	return nil
 }
 
 // sendEphemeral sends the plugged volumes of an instance that its VM will not have after a restart.
-func (s instances) sendEphemeral(ctx context.Context, send sender, vmi *kubevirt.VirtualMachineInstance) error {
+func (s instances) sendEphemeral(
+	send sender, vmi *kubevirt.VirtualMachineInstance, vms map[client.ObjectKey]*kubevirt.VirtualMachine,
+) {
 	var plugged []string
 	for _, v := range vmi.Spec.Volumes {
 		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable || v.DataVolume != nil && v.DataVolume.Hotpluggable {
@@ -103,15 +91,11 @@ func (s instances) sendEphemeral(ctx context.Context, send sender, vmi *kubevirt
 	}
 	owner := metav1.GetControllerOf(vmi)
 	if len(plugged) == 0 || owner == nil || owner.Kind != kubevirt.VirtualMachineGroupVersionKind.Kind {
-		return nil
+		return
 	}
-	vm := new(kubevirt.VirtualMachine)
-	err := s.client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: owner.Name}, vm)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("read VM %s/%s: %w", vmi.Namespace, owner.Name, err)
-	}
-	if vm.Spec.Template == nil { // the VM is gone
-		return nil
+	vm := vms[client.ObjectKey{Namespace: vmi.Namespace, Name: owner.Name}]
+	if vm == nil || vm.Spec.Template == nil {
+		return
 	}
 	for _, v := range vm.Spec.Template.Spec.Volumes {
 		plugged = slices.DeleteFunc(plugged, func(name string) bool { return name == v.Name })
@@ -119,7 +103,6 @@ func (s instances) sendEphemeral(ctx context.Context, send sender, vmi *kubevirt
 	for _, name := range plugged {
 		send(s.set[ephemeral], 1, vmi.Namespace, vmi.Name, name)
 	}
-	return nil
 }
 
 // evictable reports whether an instance may leave its node as its strategy has it.

@@ -1,40 +1,29 @@
 package measures
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	kubevirt "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // labels reports the labels of VMs. They name the metric's labels, so VMs have different descriptions.
-type labels struct {
-	set
-
-	client client.Reader
-}
+type labels struct{ set }
 
 const machineLabels = "vm_labels"
 
-func newLabels(c client.Reader) labels {
-	l := labels{set{}, c}
+func newLabels() labels {
+	l := labels{set{}}
 	l.add(machineLabels, labelsHelp, "name", "namespace")
 	return l
 }
 
 const labelsHelp = "1 for a VM, with its labels as label_NAME."
 
-func (l labels) collect(ctx context.Context, send sender) error {
-	var all kubevirt.VirtualMachineList
-	if err := list(ctx, l.client, &all); err != nil {
-		return err
-	}
-	for i := range all.Items {
-		vm := &all.Items[i]
+func (l labels) collect(all *objects, send sender) {
+	for i := range all.machines.Items {
+		vm := &all.machines.Items[i]
 		names, values := []string{"name", "namespace"}, []string{vm.Name, vm.Namespace}
 		for _, key := range slices.Sorted(maps.Keys(vm.Labels)) {
 			if name := "label_" + labelName(key); !slices.Contains(names, name) {
@@ -47,7 +36,6 @@ func (l labels) collect(ctx context.Context, send sender) error {
 		}
 		send(d, 1, values...)
 	}
-	return nil
 }
 
 // labelName returns Prometheus' name for that of a label in Kubernetes.

@@ -2,21 +2,15 @@ package measures
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strings"
 	"time"
 
 	kubevirt "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // machines reports VirtualMachines.
-type machines struct {
-	set
-
-	client client.Reader
-}
+type machines struct{ set }
 
 const (
 	machineInfo    = "vm_info"
@@ -57,8 +51,8 @@ func groupOf(s kubevirt.VirtualMachinePrintableStatus) string {
 // since returns the metric of when a VM got a status of a group.
 func since(group string) string { return "vm_" + group + "_status_last_transition_timestamp_seconds" }
 
-func newMachines(c client.Reader) machines {
-	m := machines{set{}, c}
+func newMachines() machines {
+	m := machines{set{}}
 	m.add(machineInfo, "1 for a VM, with what it is.",
 		"name", "namespace", "os", "workload", "flavor", "machine_type", "instance_type", "preference", "status", "status_group")
 	m.add(machineCreated, "When the VM was created, in seconds since the epoch.", "name", "namespace")
@@ -71,13 +65,9 @@ func newMachines(c client.Reader) machines {
 	return m
 }
 
-func (m machines) collect(ctx context.Context, send sender) error {
-	var all kubevirt.VirtualMachineList
-	if err := list(ctx, m.client, &all); err != nil {
-		return err
-	}
-	for i := range all.Items {
-		vm := &all.Items[i]
+func (m machines) collect(all *objects, send sender) {
+	for i := range all.machines.Items {
+		vm := &all.machines.Items[i]
 		var system map[string]string
 		machine, group := "", groupOf(vm.Status.PrintableStatus)
 		if t := vm.Spec.Template; t != nil {
@@ -100,7 +90,6 @@ func (m machines) collect(ctx context.Context, send sender) error {
 		send(m.set[machineCreated], float64(vm.CreationTimestamp.Unix()), vm.Name, vm.Namespace)
 		send(m.set[since(group)], float64(changed(vm).Unix()), vm.Name, vm.Namespace)
 	}
-	return nil
 }
 
 // changed returns when the last of a VM's conditions has changed.

@@ -23,14 +23,16 @@ const collectTime = 5 * time.Second
 // Measures is a collector that reports while its controller leads.
 type Measures struct {
 	registry prometheus.Registerer
+	client   client.Reader
+	config   config.Source
 	parts    []part
 	phases   phases
 }
 
-// part reports the objects of a kind.
+// part reports something of the objects.
 type part interface {
 	Describe(to chan<- *prometheus.Desc)
-	collect(ctx context.Context, send sender) error
+	collect(all *objects, send sender)
 }
 
 // sender sends a metric with the values of its labels.
@@ -38,8 +40,8 @@ type sender func(d *prometheus.Desc, value float64, labels ...string)
 
 // New returns the measures of what a client reads from its cache, and of what [Measures.Handler] hears.
 func New(c client.Reader, configuration config.Source, registry prometheus.Registerer, now func() time.Time) *Measures {
-	return &Measures{registry, []part{
-		newMigrations(c), newInstances(c, configuration), newMachines(c), newDisks(c), newSnapshots(c), newLabels(c),
+	return &Measures{registry, c, configuration, []part{
+		newMigrations(), newInstances(), newMachines(), newDisks(), newSnapshots(), newLabels(),
 	}, newPhases(now)}
 }
 
@@ -100,29 +102,23 @@ func (m *Measures) Describe(to chan<- *prometheus.Desc) {
 func (m *Measures) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), collectTime)
 	defer cancel()
-	for _, p := range m.parts {
-		err := p.collect(ctx, func(d *prometheus.Desc, value float64, labels ...string) {
-			one, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, value, labels...)
-			if err != nil {
-				one = prometheus.NewInvalidMetric(d, err)
-			}
-			to <- one
-		})
-		if err != nil {
-			to <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
+	all, err := read(ctx, m.client, m.config)
+	if err != nil {
+		to <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
+	} else {
+		for _, p := range m.parts {
+			p.collect(all, func(d *prometheus.Desc, value float64, labels ...string) {
+				one, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, value, labels...)
+				if err != nil {
+					one = prometheus.NewInvalidMetric(d, err)
+				}
+				to <- one
+			})
 		}
 	}
 	for _, v := range m.phases.vectors() {
 		v.Collect(to)
 	}
-}
-
-// list reads objects without copies, which the caller must not change.
-func list(ctx context.Context, c client.Reader, all client.ObjectList) error {
-	if err := c.List(ctx, all, client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list %T: %w", all, err)
-	}
-	return nil
 }
 
 // set describes metrics by their names.

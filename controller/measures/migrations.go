@@ -1,18 +1,9 @@
 package measures
 
-import (
-	"context"
-
-	kubevirt "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-)
+import kubevirt "kubevirt.io/api/core/v1"
 
 // migrations counts migrations by their phases.
-type migrations struct {
-	set
-
-	client client.Reader
-}
+type migrations struct{ set }
 
 const (
 	migrationSucceeded = "vmi_migration_succeeded"
@@ -32,8 +23,8 @@ func waiting(phase kubevirt.VirtualMachineInstanceMigrationPhase) string {
 	return "vmi_migrations_in_" + name + "_phase"
 }
 
-func newMigrations(c client.Reader) migrations {
-	m := migrations{set{}, c}
+func newMigrations() migrations {
+	m := migrations{set{}}
 	m.add(waiting(kubevirt.MigrationPhaseUnset), "Migrations that the controller has not seen yet.")
 	m.add(waiting(kubevirt.MigrationPending), "Migrations that wait for others.")
 	m.add(waiting(kubevirt.MigrationScheduling), "Migrations whose target pod does not run yet.")
@@ -63,15 +54,12 @@ func (m migrations) times(send sender, one *kubevirt.VirtualMachineInstanceMigra
 	}
 }
 
-func (m migrations) collect(ctx context.Context, send sender) error {
-	var all kubevirt.VirtualMachineInstanceMigrationList
-	if err := list(ctx, m.client, &all); err != nil {
-		return err
-	}
+func (m migrations) collect(all *objects, send sender) {
 	counts := map[string]float64{}
-	for i := range all.Items {
-		m.times(send, &all.Items[i])
-		switch one := &all.Items[i]; one.Status.Phase {
+	for i := range all.migrations.Items {
+		one := &all.migrations.Items[i]
+		m.times(send, one)
+		switch one.Status.Phase {
 		case kubevirt.MigrationSucceeded:
 			send(m.set[migrationSucceeded], 1, one.Spec.VMIName, one.Name, one.Namespace)
 		case kubevirt.MigrationFailed:
@@ -85,5 +73,4 @@ func (m migrations) collect(ctx context.Context, send sender) error {
 	} {
 		send(m.set[waiting(phase)], counts[waiting(phase)])
 	}
-	return nil
 }
