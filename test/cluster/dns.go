@@ -4,8 +4,6 @@ import (
 	"context"
 	_ "embed"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"github.com/nodevirt/nodevirt/test/images"
 )
 
@@ -14,9 +12,7 @@ var dnsManifests string
 
 // pushDNS provides CoreDNS' image.
 func (c *Cluster) pushDNS(ctx context.Context) error {
-	img, err := images.FromFiles(
-		v1.Config{Entrypoint: []string{"/coredns"}},
-		images.Layer{Files: []images.File{{Name: "coredns", Mode: 0o755, From: c.o.bin("coredns")}}})
+	img, err := images.FromProgram(c.o.bin("coredns"), "")
 	if err != nil {
 		return err
 	}

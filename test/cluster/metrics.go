@@ -4,8 +4,6 @@ import (
 	"context"
 	_ "embed"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"github.com/nodevirt/nodevirt/test/images"
 )
 
@@ -15,9 +13,7 @@ var metricsManifests string
 // StartMetrics has metrics-server run in the cluster, until StopMetrics, and waits until it serves. Few need it:
 // `test/tools/build metrics_server` makes its program.
 func (c *Cluster) StartMetrics(ctx context.Context) error {
-	img, err := images.FromFiles(
-		v1.Config{Entrypoint: []string{"/metrics-server"}},
-		images.Layer{Files: []images.File{{Name: "metrics-server", Mode: 0o755, From: c.o.bin("metrics-server")}}})
+	img, err := images.FromProgram(c.o.bin("metrics-server"), "")
 	if err != nil {
 		return err
 	}

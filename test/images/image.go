@@ -16,6 +16,12 @@ func FromFiles(config v1.Config, layers ...Layer) (v1.Image, error) {
 	return Extend(img, config, layers...)
 }
 
+// FromProgram is an image whose containers run a program of this machine. It is linked statically.
+func FromProgram(file, user string) (v1.Image, error) {
+	name := filepath.Base(file)
+	return FromFiles(v1.Config{Entrypoint: []string{"/" + name}, User: user}, Layer{Files: []File{{Name: name, Mode: 0o755, From: file}}})
+}
+
 // Extend is an image with another configuration and with further layers above its own.
 func Extend(img v1.Image, config v1.Config, layers ...Layer) (v1.Image, error) {
 	built := make([]v1.Layer, 0, len(layers))

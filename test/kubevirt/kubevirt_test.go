@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -88,9 +89,6 @@ func TestSuite(t *testing.T) {
 func run(t *testing.T, report string) {
 	t.Helper()
 	dir := filepath.Dir(report)
-	bin, err := node.CheckoutBin()
-	assert.NilError(t, err)
-	program := func(name string) string { return filepath.Join(bin, name) }
 	config := filepath.Join(dir, "config.json")
 	class, labels := "local", "!"
 	if os.Getenv(waitVariable) != "" {
@@ -99,8 +97,7 @@ func run(t *testing.T, report string) {
 	labels = "(" + specs.Setting(labelsVariable, usual) + ") && " + labels + "RequiresWFFCStorageClass"
 	assert.NilError(t, os.WriteFile(config, fmt.Appendf(nil, storageClasses, class), 0o644))
 	ginkgo := []string{
-		"--procs=" + specs.Setting(procsVariable, usualProcs), "--no-color", "-v", "--timeout=" + specs.Setting(timeVariable, "3h"),
-		"--output-dir=" + dir, "--json-report=" + filepath.Base(report),
+		"--procs=" + specs.Setting(procsVariable, usualProcs), "--timeout=" + specs.Setting(timeVariable, "3h"),
 		"--label-filter=" + labels, "--focus=" + focus(t),
 	}
 	if os.Getenv(fastVariable) != "" {
@@ -114,19 +111,31 @@ func run(t *testing.T, report string) {
 			ginkgo = append(ginkgo, "--skip="+have)
 		}
 	}
+	runGinkgo(t, report, ginkgo, []string{"--config=" + config})
+}
+
+// runGinkgo runs the suite with arguments for ginkgo, and others for the suite.
+func runGinkgo(t *testing.T, report string, ginkgo, suite []string) {
+	t.Helper()
+	dir := filepath.Dir(report)
+	bin, err := node.CheckoutBin()
+	assert.NilError(t, err)
+	program := func(name string) string { return filepath.Join(bin, name) }
 	kubeconfig := filepath.Join(filepath.Dir(shared.Kubeconfig()), "pki", "admin.kubeconfig")
-	suite := []string{
-		program("kubevirt.test"), "--",
-		"--kubeconfig=" + kubeconfig, "--container-prefix=quay.io/kubevirt", "--container-tag=" + version,
-		"--kubectl-path=" + program("kubectl"), "--virtctl-path=" + program("virtctl"),
-		"--installed-namespace=" + installed, "--config=" + config,
-		"--skip-shasums-check", "--artifacts=" + dir,
-	}
-	command := append(append([]string{"-C", dir, program("kubevirt-ginkgo")}, ginkgo...), suite...)
+	command := slices.Concat(
+		[]string{"-C", dir, program("kubevirt-ginkgo"), "--no-color", "-v", "--output-dir=" + dir, "--json-report=" + filepath.Base(report)},
+		ginkgo,
+		[]string{
+			program("kubevirt.test"), "--",
+			"--kubeconfig=" + kubeconfig, "--container-prefix=quay.io/kubevirt", "--container-tag=" + version,
+			"--kubectl-path=" + program("kubectl"), "--virtctl-path=" + program("virtctl"),
+			"--installed-namespace=" + installed, "--skip-shasums-check", "--artifacts=" + dir,
+		},
+		suite)
 	cmd := shared.Control().Command(t.Context(), "env", command...)
 	cmd.Env = append(cmd.Env, "KUBECONFIG="+kubeconfig, "ARTIFACTS="+dir,
 		"REPORTER_MAX_FAILS=-1") // it would collect the cluster's state after each failure
-	specs.Run(t, cmd, filepath.Join(dir, "suite.log"))
+	specs.Run(t, cmd, report+".log")
 }
 
 // known is a regular expression of the specs that have an outcome, in the files that run: one of all files would be

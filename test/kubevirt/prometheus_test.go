@@ -7,8 +7,6 @@ import (
 	_ "embed"
 	"path/filepath"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"github.com/nodevirt/nodevirt/test/cluster"
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
@@ -23,8 +21,7 @@ func startPrometheus(ctx context.Context, c *cluster.Cluster) error {
 	if err != nil {
 		return err
 	}
-	img, err := images.FromFiles(v1.Config{Entrypoint: []string{"/prometheus"}},
-		images.Layer{Files: []images.File{{Name: "prometheus", Mode: 0o755, From: filepath.Join(bin, "prometheus")}}})
+	img, err := images.FromProgram(filepath.Join(bin, "prometheus"), "")
 	if err != nil {
 		return err
 	}

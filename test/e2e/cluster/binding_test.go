@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/images"
@@ -22,8 +21,7 @@ func TestSidecarOfANetworkBindingPlugin(t *testing.T) {
 	const name, program = "plugged", "smbios-hook-sidecar"
 	bin, err := node.CheckoutBin()
 	assert.NilError(t, err)
-	img, err := images.FromFiles(v1.Config{Entrypoint: []string{"/" + program}, User: "1001"},
-		images.Layer{Files: []images.File{{Name: program, Mode: 0o755, From: filepath.Join(bin, "image", program)}}})
+	img, err := images.FromProgram(filepath.Join(bin, "image", program), "1001")
 	assert.NilError(t, err)
 	image, err := suite.Push(t.Context(), program+":1", img)
 	assert.NilError(t, err)

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
@@ -39,11 +38,7 @@ func runSandboxes(t *testing.T) {
 	const namespace, deployment = "--namespace=agent-sandbox-system", "deployment/agent-sandbox-controller"
 	top, err := checkout()
 	assert.NilError(t, err)
-	img, err := images.FromFiles(
-		v1.Config{Entrypoint: []string{"/agent-sandbox-controller"}},
-		images.Layer{Files: []images.File{{
-			Name: "agent-sandbox-controller", Mode: 0o755, From: filepath.Join(top, "bin", "agent-sandbox-controller"),
-		}}})
+	img, err := images.FromProgram(filepath.Join(top, "bin", "agent-sandbox-controller"), "")
 	assert.NilError(t, err)
 	ref, err := suite.Push(t.Context(), "agent-sandbox-controller:dev", img)
 	assert.NilError(t, err)
