@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/nodevirt/nodevirt/shim/agent"
@@ -40,8 +41,8 @@ func freezerControl(f *Freezes, p pauses, args []string) (control, error) {
 		return nil, fmt.Errorf("%w: %s: %.200s", vmerrors.ErrInvalid, freezer, err.Error())
 	case *freeze == *thaw || flags.NArg() > 0:
 		return nil, fmt.Errorf("%w: %s takes one of --freeze and --unfreeze", vmerrors.ErrInvalid, freezer)
-	case *seconds < 0:
-		return nil, fmt.Errorf("%w: %s: unfreezeTimeoutSeconds is negative", vmerrors.ErrInvalid, freezer)
+	case *seconds < 0 || *seconds > int(math.MaxInt64/time.Second):
+		return nil, fmt.Errorf("%w: %s: unfreezeTimeoutSeconds is negative or too large", vmerrors.ErrInvalid, freezer)
 	}
 	return func(ctx context.Context, v *table.VM) ([]byte, error) {
 		if p.Paused(v) {

@@ -435,7 +435,10 @@ func TestFreezer(t *testing.T) {
 	if out := n.press(t, freezer, "--freeze"); !strings.Contains(out, "paused") || v.Record().Freeze != nil {
 		t.Errorf("a paused guest: %q, %+v", out, v.Record().Freeze)
 	}
-	for _, args := range [][]string{{}, {"--freeze", "--unfreeze"}, {"--freeze", "now"}, {"--thaw"}, {"--freeze", "--unfreezeTimeoutSeconds=-1"}} {
+	for _, args := range [][]string{
+		{}, {"--freeze", "--unfreeze"}, {"--freeze", "now"}, {"--thaw"},
+		{"--freeze", "--unfreezeTimeoutSeconds=-1"}, {"--freeze", "--unfreezeTimeoutSeconds=9223372037"},
+	} {
 		_, err := n.ExecSync(t.Context(), "a", append([]string{freezer}, args...), 0)
 		wantError(t, err, freezer)
 	}
