@@ -24,7 +24,7 @@ import (
 const conformance = "conformance"
 
 // version is the suite's, and the tag of the images that it names.
-const version = "v1.8.2"
+const version = "v1.8.4"
 
 // What the environment may say, so that a run can be narrowed: make test-kubevirt FOCUS=… LABELS=….
 const (
