@@ -170,7 +170,7 @@ func everyNameIsThere(t *testing.T) {
 	for _, file := range files {
 		used, err := os.ReadFile(file)
 		assert.NilError(t, err)
-		for _, name := range regexp.MustCompile(`\b(nodevirt|kubevirt|go|process)_[a-z_]+`).FindAllString(string(used), -1) {
+		for _, name := range regexp.MustCompile(`\b([a-z]+:)?(nodevirt|kubevirt|go|process)_[a-z_]+(:[a-z0-9]+)?`).FindAllString(string(used), -1) {
 			names++
 			if !strings.Contains(text, "\n"+name+"{") && !strings.Contains(text, "\n"+name+" ") && !slices.Contains(elsewhere, name) {
 				t.Errorf("%s uses %s, which nothing serves", file, name)
