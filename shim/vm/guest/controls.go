@@ -151,14 +151,23 @@ func ordered(o orders, name string) argued {
 // here is a control that needs a guest, and not one that is still to come, or is being saved.
 func here(do control) control {
 	return func(ctx context.Context, v *table.VM) ([]byte, error) {
-		if migration := v.Record().Incoming; migration != "" {
-			return nil, fmt.Errorf("%w: the VM waits for its guest, in migration %s", vmerrors.ErrState, migration)
-		}
-		if v.Record().Saving != nil {
-			return nil, fmt.Errorf("%w: the guest is paused while its memory is saved", vmerrors.ErrState)
+		if err := notHere(v); err != nil {
+			return nil, err
 		}
 		return do(ctx, v)
 	}
+}
+
+// notHere returns why a guest can do nothing, which is still to come or is being saved; nil for others.
+func notHere(v *table.VM) error {
+	r := v.Record()
+	if r.Incoming != "" {
+		return fmt.Errorf("%w: the VM waits for its guest, in migration %s", vmerrors.ErrState, r.Incoming)
+	}
+	if r.Saving != nil {
+		return fmt.Errorf("%w: the guest is paused while its memory is saved", vmerrors.ErrState)
+	}
+	return nil
 }
 
 // resume is a control that resumes a guest, unless another node may run it.

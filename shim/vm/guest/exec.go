@@ -12,6 +12,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/stream"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
 
 // CheckExec refuses a command that can't run in a guest, before its client gets a
@@ -26,8 +27,24 @@ func (g *Guests) CheckExec(id string, r *runtimeapi.ExecRequest) error {
 	} else if control != nil {
 		return nil
 	}
+	if err := g.idle(v); err != nil {
+		return execFailed(v, err)
+	}
 	if g.agents.Of(v).Facts.State().Presence == agent.Absent {
 		return execFailed(v, agent.ErrAbsent)
+	}
+	return nil
+}
+
+// idle returns why a guest does not run now as someone wants it, so that nothing in it answers; nil for others. A probe
+// that gets an error does not count for the kubelet, which would end a paused VM otherwise. After an error of a disk,
+// it shall.
+func (g *Guests) idle(v *table.VM) error {
+	if err := notHere(v); err != nil {
+		return err
+	}
+	if g.pauses.Suspended(v) {
+		return fmt.Errorf("%w: the guest is paused; unpause it first", vmerrors.ErrState)
 	}
 	return nil
 }
@@ -148,6 +165,12 @@ func (g *Guests) execNow(ctx context.Context, v *table.VM, command []string, pat
 	if err != nil {
 		return agent.Result{}, err
 	}
+	ping := control != nil && command[0] == controlPrefix+controlPing
+	if control == nil || ping {
+		if err := g.idle(v); err != nil {
+			return agent.Result{}, err
+		}
+	}
 	if control == nil {
 		if patient {
 			g.awaitBoot(ctx, v)
@@ -159,7 +182,7 @@ func (g *Guests) execNow(ctx context.Context, v *table.VM, command []string, pat
 		return r, err
 	}
 	out, err := control(ctx, v)
-	if err != nil && command[0] == controlPrefix+controlPing {
+	if err != nil && ping {
 		return failedProbe(err, 1)
 	}
 	return agent.Result{Stdout: out}, err

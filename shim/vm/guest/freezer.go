@@ -21,9 +21,10 @@ const freezer = "/usr/bin/virt-freezer"
 // defaultFreeze is how long a guest is frozen at most, in seconds, if a command does not say it; as with KubeVirt.
 const defaultFreeze = 300
 
-// pauses reports whether guests' CPUs stand still; package report's Conditions does.
+// pauses reports whether guests' CPUs stand still, and whether that is wanted; package report's Conditions does.
 type pauses interface {
 	Paused(v *table.VM) bool
+	Suspended(v *table.VM) bool
 }
 
 // freezerControl returns what the freezer's arguments ask for, which are KubeVirt's. A guest that has no agent, or is

@@ -54,6 +54,7 @@ type Guests struct {
 	table      *table.Table
 	agents     *Agents
 	controls   controls
+	pauses     pauses
 	freezes    *Freezes
 	layout     layout.Layout
 	terminals  terminals
@@ -72,7 +73,7 @@ func New(o Options) *Guests {
 	g := &Guests{
 		table: o.Table, agents: o.Agents, layout: o.Layout,
 		controls: newControls(o),
-		freezes:  o.Freezes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger, vsocks: dialVSOCK,
+		pauses:   o.Pauses, freezes: o.Freezes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger, vsocks: dialVSOCK,
 	}
 	g.consoleClients.New = func(*table.VM) *consoleClient { return &consoleClient{} }
 	g.viewers.New = func(*table.VM) *viewers { return &viewers{} }

@@ -304,6 +304,24 @@ func TestQueries(t *testing.T) {
 	if r, err := n.ExecSync(t.Context(), "b", []string{"nodevirt.io/ping"}, 0); err != nil || r.GetExitCode() != 1 || len(r.GetStderr()) == 0 {
 		t.Errorf("a probe of a guest without an agent: %v, %v", r, err)
 	}
+	n.domains.suspended = true
+	for _, command := range []string{"nodevirt.io/ping", "true"} { // what gets an error is not counted
+		_, err := n.ExecSync(t.Context(), "a", []string{command}, 0)
+		wantError(t, err, "the guest is paused")
+		wantError(t, n.CheckExec("a", &runtimeapi.ExecRequest{Cmd: []string{"true"}}), "the guest is paused")
+	}
+	n.domains.suspended = false
+	n.domains.paused = true // by an error
+	if r, err := n.ExecSync(t.Context(), "b", []string{"nodevirt.io/ping"}, 0); err != nil || r.GetExitCode() != 1 {
+		t.Errorf("a probe of a guest that has stopped at an error: %v, %v", r, err)
+	}
+	n.domains.paused = false
+	target := n.add("c", record.Running)
+	waits := target.Record()
+	waits.Incoming = "m"
+	target.Publish(waits)
+	_, err := n.ExecSync(t.Context(), "c", []string{"nodevirt.io/ping"}, 0)
+	wantError(t, err, "in migration m")
 	for _, name := range []string{"guest-info", "users", "filesystems"} {
 		_, err := n.ExecSync(t.Context(), "b", []string{"nodevirt.io/" + name}, 0)
 		wantError(t, err, agent.ErrAbsent.Error())

@@ -164,10 +164,12 @@ type fakeDomains struct {
 	done    []string
 	err     error
 	picture []byte
-	paused  bool
+	// paused is of an error, suspended of someone's wish.
+	paused, suspended bool
 }
 
-func (f *fakeDomains) Paused(*table.VM) bool { return f.paused }
+func (f *fakeDomains) Paused(*table.VM) bool    { return f.paused || f.suspended }
+func (f *fakeDomains) Suspended(*table.VM) bool { return f.suspended }
 
 func (f *fakeDomains) do(what, uuid string) error {
 	f.done = append(f.done, what+" "+uuid)

@@ -112,6 +112,12 @@ func (c *Conditions) Paused(v *table.VM) bool {
 	return p != nil && *p != domain.ReasonNone
 }
 
+// Suspended reports whether the guest's CPUs were seen standing still as someone wants it, and not after an error.
+func (c *Conditions) Suspended(v *table.VM) bool {
+	p := c.paused.Of(v).Load()
+	return p != nil && *p != domain.ReasonNone && *p != domain.ReasonIOError && *p != domain.ReasonCrashed
+}
+
 // pausedReason is why the CPUs of a running VM stand still, in the words of
 // conditions; empty if they run.
 func (c *Conditions) pausedReason(v *table.VM) string {

@@ -43,9 +43,12 @@ func TestConditionsOfAVM(t *testing.T) {
 		if f, _, _ := n.writer.Of("pod-a"); f.Ready || f.Reason != want || f.Machine.Paused != want || !n.conditions.Paused(v) {
 			t.Errorf("paused for %s: %+v", reason, f)
 		}
+		if wanted := reason != domain.ReasonIOError; n.conditions.Suspended(v) != wanted {
+			t.Errorf("paused by %s: Suspended is not %v", reason, wanted)
+		}
 	}
 	n.conditions.SetState(v, domain.State{Status: domain.StatusPaused, Reason: domain.ReasonShutdown}) // it is about to end
-	if n.conditions.Paused(v) {
+	if n.conditions.Paused(v) || n.conditions.Suspended(v) {
 		t.Error("a guest that powers off is paused")
 	}
 	change(v, func(r *record.Container) {
