@@ -34,7 +34,6 @@ const (
 func meaningless() []string {
 	return []string{
 		"kubevirt.io/disablePCIHole64",
-		"kubevirt.io/ignitiondata",
 		"kubevirt.io/placePCIDevicesOnRootComplex",
 	}
 }

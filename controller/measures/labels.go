@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// labels reports the labels of VMs. They name the metric's labels, so VMs have different descriptions.
+// labels reports the labels of VMs and of their templates. They name the metric's labels, so VMs have different descriptions.
 type labels struct{ set }
 
 const machineLabels = "vm_labels"
@@ -19,15 +19,20 @@ func newLabels() labels {
 	return l
 }
 
-const labelsHelp = "1 for a VM, with its labels as label_NAME."
+const labelsHelp = "1 for a VM, with its labels and those of its template, which win, as label_NAME."
 
 func (l labels) collect(all *objects, send sender) {
 	for i := range all.machines.Items {
 		vm := &all.machines.Items[i]
 		names, values := []string{"name", "namespace"}, []string{vm.Name, vm.Namespace}
-		for _, key := range slices.Sorted(maps.Keys(vm.Labels)) {
+		of := map[string]string{}
+		maps.Copy(of, vm.Labels)
+		if t := vm.Spec.Template; t != nil {
+			maps.Copy(of, t.ObjectMeta.Labels)
+		}
+		for _, key := range slices.Sorted(maps.Keys(of)) {
 			if name := "label_" + labelName(key); !slices.Contains(names, name) {
-				names, values = append(names, name), append(values, vm.Labels[key])
+				names, values = append(names, name), append(values, of[key])
 			}
 		}
 		d := l.set[machineLabels]

@@ -282,6 +282,7 @@ func TestLabels(t *testing.T) {
 	named := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: "a", Labels: map[string]string{"vm.kubevirt.io/os": "linux", "vm-kubevirt.io/os": "first"},
 	}}
+	named.Spec.Template = &kubevirt.VirtualMachineInstanceTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "db"}}}
 	plain := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}}
 	c := fakecluster.New(t, fakecluster.Options{Types: types()})
 	c.Add(t, named, plain)
@@ -294,7 +295,7 @@ func TestLabels(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(map[string]float64{
-		"vm_labels label_vm_kubevirt_io_os=first name=a namespace=default": 1, "vm_labels name=b namespace=default": 1,
+		"vm_labels label_app=db label_vm_kubevirt_io_os=first name=a namespace=default": 1, "vm_labels name=b namespace=default": 1,
 	}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -49,7 +49,7 @@ func (b *controls) setPaused(ctx context.Context, c *call, paused bool) error {
 		return c.conflict("VMI is already paused")
 	case !paused && !is:
 		return c.conflict("VMI is not paused")
-	case paused && vmi.Spec.LivenessProbe != nil:
+	case paused && endsPaused(vmi.Spec.LivenessProbe):
 		return apierrors.NewForbidden(c.group(), c.name, errPausedProbe)
 	}
 	button := "unpause"
@@ -120,7 +120,10 @@ func (b *controls) softReboot(ctx context.Context, c *call) error {
 	return b.press("reboot")(ctx, c)
 }
 
-const errPausedProbe = constant("Pausing VMIs with LivenessProbe is currently not supported")
+const errPausedProbe = constant("Pausing VMIs with a LivenessProbe by HTTP or TCP is not supported: it would end them")
+
+// endsPaused reports whether a liveness probe ends a VM that is paused. Those by the guest agent do not count then.
+func endsPaused(p *kubevirt.Probe) bool { return p != nil && (p.HTTPGet != nil || p.TCPSocket != nil) }
 
 // constant is an error that is only its text.
 type constant string

@@ -79,6 +79,8 @@ type Description struct {
 	// MigrationDir is the folder in which QEMU makes sockets to receive its guest; empty
 	// for a guest that boots.
 	MigrationDir string
+	// Ignition is the path of a file with a configuration for Ignition; empty for none.
+	Ignition string
 	// ACPITables are the VM's copies of Spec.Firmware.Tables.
 	ACPITables []ACPITable
 	// CPUSet are the node's processors that the container may use, as a list such as 0-3,7;

@@ -12,7 +12,7 @@ import (
 // libvirtd. The description has as many disks as its spec.
 func filesOf(desc Description) landlock.Files {
 	f := landlock.Files{}
-	for _, path := range []string{desc.Kernel, desc.Initrd} {
+	for _, path := range []string{desc.Kernel, desc.Initrd, desc.Ignition} {
 		if path != "" {
 			f.Read = append(f.Read, path)
 		}

@@ -174,6 +174,9 @@ func randomDomain(spec vmspec.Spec, c *runtimeapi.ContainerConfig) Description {
 		arm := armDomain(TCG)
 		desc.Emulator, desc.UEFI = arm.Emulator, arm.UEFI
 	}
+	if spec.Firmware.OnSerial {
+		desc.Ignition = "/run/vm/ignition"
+	}
 	for _, table := range spec.Firmware.Tables {
 		desc.ACPITables = append(desc.ACPITables, ACPITable{Signature: table.Signature, Path: "/run/vm/" + table.Key()})
 	}

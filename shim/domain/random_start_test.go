@@ -199,6 +199,9 @@ func furnish(t *testing.T, desc *Description) map[string][]*os.File {
 		assert.NilError(t, err)
 		desc.UEFIVariables = own("uefi-variables", string(template), 0)
 	}
+	if desc.Ignition != "" {
+		desc.Ignition = own("ignition", "{}", 0)
+	}
 	for i, table := range desc.ACPITables {
 		desc.ACPITables[i].Path = own(table.Signature, table.Signature+"\x25\x00\x00\x00\x01"+strings.Repeat(".", 28), 0)
 	}

@@ -55,7 +55,7 @@ func domainOf(desc Description) (*libvirtxml.Domain, error) {
 		MemoryBacking:   memoryBacking(desc.Spec),
 		IOThreads:       uint(desc.Spec.IOThreads),
 		VCPU:            vcpus(desc.Spec.CPU),
-		SysInfo:         sysinfo(desc.Spec),
+		SysInfo:         sysinfo(desc),
 		OS:              boot(desc),
 		Features:        features(desc),
 		CPU:             cpu(desc),

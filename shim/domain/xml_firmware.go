@@ -25,7 +25,7 @@ func boot(desc Description) *libvirtxml.DomainOS {
 	if desc.Spec.Firmware.OnSerial {
 		os.BIOS = &libvirtxml.DomainBIOS{UseSerial: "yes"}
 	}
-	if len(sysinfo(desc.Spec)) > 0 {
+	if smbios(desc.Spec) != nil {
 		os.SMBios = &libvirtxml.DomainSMBios{Mode: "sysinfo"}
 	}
 	os.Loader, os.NVRam = loader(desc)
@@ -68,7 +68,24 @@ func tpms(desc Description) []libvirtxml.DomainTPM {
 	}}}
 }
 
-func sysinfo(s vmspec.Spec) []libvirtxml.DomainSysInfo {
+// ignition is where QEMU gives a guest the configuration for Ignition.
+const ignition = "opt/com.coreos/config"
+
+func sysinfo(desc Description) []libvirtxml.DomainSysInfo {
+	var all []libvirtxml.DomainSysInfo
+	if text := smbios(desc.Spec); text != nil {
+		all = append(all, libvirtxml.DomainSysInfo{SMBIOS: text})
+	}
+	if desc.Ignition != "" {
+		all = append(all, libvirtxml.DomainSysInfo{FWCfg: &libvirtxml.DomainSysInfoFWCfg{
+			Entry: []libvirtxml.DomainSysInfoEntry{{Name: ignition, File: desc.Ignition}},
+		}})
+	}
+	return all
+}
+
+// smbios returns the text of SMBIOS that is not QEMU's; nil for none.
+func smbios(s vmspec.Spec) *libvirtxml.DomainSysInfoSMBIOS {
 	var text libvirtxml.DomainSysInfoSMBIOS
 	board := vmspec.BoardText{}
 	if s.Firmware.Board != nil {
@@ -88,7 +105,7 @@ func sysinfo(s vmspec.Spec) []libvirtxml.DomainSysInfo {
 	if text.System == nil && text.Chassis == nil && text.BaseBoard == nil {
 		return nil
 	}
-	return []libvirtxml.DomainSysInfo{{SMBIOS: &text}}
+	return &text
 }
 
 // entries returns those of names and values that have a value.

@@ -248,6 +248,7 @@ func armDomain(a Accelerator) Description {
 // licensedDomain has ACPI tables, a chassis, and no UEFI.
 func licensedDomain() Description {
 	m := plainDomain()
+	m.Ignition = "/run/vm/ignition"
 	m.ACPITables = []ACPITable{{"SLIC", "/run/vm/acpi-SLIC"}, {"MSDM", "/run/v,m/acpi-MSDM"}}
 	m.Spec.Chassis = vmspec.Chassis{Manufacturer: "ACME & <Co>", Version: "1", Serial: "C-1", Asset: "A-1", SKU: "S-1"}
 	m.Spec.SMM = true

@@ -18,6 +18,8 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	kubevirt "kubevirt.io/api/core/v1"
+
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/credential"
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -50,6 +52,7 @@ type source struct {
 	node  string            // path of a file of the node's own packages
 	state string            // folder of the VM's persistent state, whose first content is that of node
 	table *vmspec.ACPITable // key of a Secret
+	text  string            // of the pod's annotation
 }
 
 func (s source) none() bool { return s == source{} }
@@ -95,6 +98,13 @@ func table() []file {
 		},
 		acpiTable("SLIC", acpi+"slicNameRef"),
 		acpiTable("MSDM", acpi+"msdmNameRef"),
+		{
+			name: "ignition", field: kubevirt.IgnitionAnnotation, mode: 0o400, limit: gibibyte,
+			source: func(r record.Container) source {
+				return source{text: vmspec.Ignition(r.Sandbox.Value.GetAnnotations())}
+			},
+			describe: func(m *domain.Description, path string) { m.Ignition = path },
+		},
 	}
 }
 
@@ -154,6 +164,8 @@ func (f *Files) Create(ctx context.Context, r record.Container, image *imageunpa
 // make makes one file.
 func (f *Files) make(ctx context.Context, row file, r record.Container, image *imageunpack.Disk, from source) error {
 	switch {
+	case from.text != "":
+		return f.write(row, r, strings.NewReader(from.text), "the annotation")
 	case from.table != nil:
 		text, err := acpi(*from.table)
 		if err != nil {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -47,12 +49,13 @@ func withKernel(k *vmspec.Kernel) record.Container {
 func TestFiles(t *testing.T) {
 	f, dir := files(t)
 	r := withKernel(&vmspec.Kernel{Path: "/vmlinuz", Initrd: "/initrd.img"})
+	r.Sandbox.Value = &runtimeapi.PodSandboxConfig{Annotations: map[string]string{"kubevirt.io/ignitiondata": `{"ignition": {}}`}}
 	if err := f.Create(t.Context(), r, &imageunpack.Disk{}); err != nil {
 		t.Fatal(err)
 	}
 	var m domain.Description
 	f.Describe(r, &m)
-	for path, want := range map[string]string{m.Kernel: "a kernel", m.Initrd: "an initrd"} {
+	for path, want := range map[string]string{m.Kernel: "a kernel", m.Initrd: "an initrd", m.Ignition: `{"ignition": {}}`} {
 		text, err := os.ReadFile(path)
 		if err != nil || string(text) != want || filepath.Dir(path) != dir {
 			t.Errorf("%s: %q, %v, want %q", path, text, err, want)

@@ -130,6 +130,9 @@ func migrationUID(text string) bool {
 	return len(text) <= 64 && len(validation.IsDNS1123Label(text)) == 0
 }
 
+// Ignition returns the configuration for Ignition in a pod's annotations, word for word; empty for none. Its key is KubeVirt's.
+func Ignition(annotations map[string]string) string { return annotations[kubevirt.IgnitionAnnotation] }
+
 // speaks reports whether a pod has annotations of nodevirt.
 func speaks(annotations map[string]string) bool {
 	for key := range annotations {
@@ -234,6 +237,9 @@ func checkAnnotations(annotations map[string]string) error {
 		case key == AnnotationVMContainer && len(validation.IsDNS1123Label(value)) > 0:
 			errs = append(errs, fmt.Errorf("%s: %q is not a container's name", key, excerpt(value)))
 		}
+	}
+	if text := Ignition(annotations); len(text) > maxAnnotations || !utf8.ValidString(text) {
+		errs = append(errs, fmt.Errorf("annotation %s: at most %d bytes of UTF-8 text are allowed", kubevirt.IgnitionAnnotation, maxAnnotations))
 	}
 	if total > maxAnnotations {
 		errs = append(errs, fmt.Errorf("annotations under %s: %d bytes; at most %d are allowed",

@@ -464,6 +464,7 @@ annotation nodevirt.io/vmis: unknown; known are nodevirt.io/cloud-init-meta-data
 nodevirt.io/copied-volumes: "a": write the names of volumes, each once`},
 		{"not text", map[string]string{vmspec.AnnotationUserData: "\xff"}, `nodevirt.io/cloud-init-user-data: not UTF-8 text`},
 		{"container", map[string]string{vmspec.AnnotationVMContainer: "A b"}, `nodevirt.io/vm-container: "A b" is not a container's name`},
+		{"Ignition", map[string]string{"kubevirt.io/ignitiondata": "\xff"}, `annotation kubevirt.io/ignitiondata: at most 262144 bytes of UTF-8 text are allowed`},
 		{"size", map[string]string{vmspec.AnnotationUserData: strings.Repeat("a", 256<<10)}, `annotations under nodevirt.io/: 262176 bytes; at most 262144 are allowed`},
 		{"meta data syntax", map[string]string{vmspec.AnnotationMetaData: "a: [b"}, `nodevirt.io/cloud-init-meta-data: not a YAML or JSON mapping: yaml: line 1: did not find expected ',' or ']'`},
 		{"meta data type", map[string]string{vmspec.AnnotationMetaData: "- a"}, `nodevirt.io/cloud-init-meta-data: not a YAML or JSON mapping: yaml: unmarshal errors:   line 1: cannot unmarshal !!seq into map[string]interface {}`},

@@ -9,6 +9,7 @@ import (
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
@@ -72,6 +73,16 @@ func TestFirmware(t *testing.T) {
 	inNode(t, "kill", "-9", qemu)
 	assert.NilError(t, suite.Resume(t.Context(), node.Shim))
 	wait.Until(t, "the TPM ends with the VM", func() bool { return len(emulator()) == 0 })
+	c.removeIt()
+}
+
+// TestIgnition: a guest reads the configuration for Ignition, with all its characters, from QEMU's firmware device.
+func TestIgnition(t *testing.T) {
+	t.Parallel()
+	config := `{"ignition": {"version": "3.4.0"}, "storage": {"files": "a,b = '\"<&>"}}` + "\n\u00e9"
+	c := vmPod(t, annotated(map[string]string{"kubevirt.io/ignitiondata": config})).vm(suite.agent).start().up()
+	c.agentIs(agent.Present)
+	c.wantExec(config, "", 0, "cat", "/sys/firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw")
 	c.removeIt()
 }
 

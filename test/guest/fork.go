@@ -15,7 +15,7 @@ func TinyToFork(ctx context.Context, o Options) (path string, err error) {
 		return "", err
 	}
 	dir, err := tiny(ctx, o, tinyVariant{
-		name: "tiny-fork", kernel: fullKernel, modules: freezeModules,
+		name: "tiny-fork", kernel: fullKernel, modules: agentModules,
 		packages: slices.Concat(agentPackages, sshPackages), programs: []string{agentProgram, "sshd", "ssh-keygen"},
 		files: []entry{
 			fileEntry("etc/passwd", []byte("root:x:0:0:root:/root:/bin/sh\nsshd:x:74:74:sshd:/var/empty:/bin/false\n")),

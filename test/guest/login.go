@@ -64,7 +64,7 @@ func withLogin(ctx context.Context, o Options, flavour Flavour, agent bool) (dir
 	}
 	if agent {
 		v.name += "-agent"
-		v.modules = freezeModules
+		v.modules = agentModules
 		v.packages = slices.Concat(loginPackages, agentPackages, sshPackages, ipPackages)
 		v.programs = append(v.programs, agentProgram, "dmidecode", "sshd", "ssh-keygen", "ip")
 	}

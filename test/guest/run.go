@@ -17,7 +17,7 @@ import (
 // the disk. The guest needs 112 MiB of memory beside what they use.
 func TinyToRun(ctx context.Context, o Options, programs map[string]string) (path string, err error) {
 	v := tinyVariant{
-		name: "tiny-run", kernel: cloud, modules: freezeModules,
+		name: "tiny-run", kernel: cloud, modules: agentModules,
 		packages: agentPackages, programs: []string{agentProgram},
 		files:  []entry{fileEntry("etc/flavour", nil)},
 		onDisk: programs,

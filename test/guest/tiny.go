@@ -66,7 +66,7 @@ func TinyKernel(ctx context.Context, o Options) (Kernel, error) {
 // TinyWithAgent returns the path of a disk as Tiny's whose guest also runs Debian's QEMU guest agent,
 // and starts it again a second after it has ended. It needs 112 MiB of memory.
 func TinyWithAgent(ctx context.Context, o Options) (path string, err error) {
-	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-agent", kernel: cloud, modules: freezeModules,
+	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-agent", kernel: cloud, modules: agentModules,
 		packages: agentPackages, programs: []string{agentProgram}})
 	if err != nil {
 		return "", err

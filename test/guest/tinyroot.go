@@ -22,8 +22,9 @@ var (
 		"cdrom", "isofs", "fat", "vfat", "nls_cp437", "nls_ascii",
 		"scsi_common", "scsi_mod", "sd_mod", "sr_mod", "virtio_scsi",
 	}
-	// freezeModules are late ones of guests with an agent: for a file system in a file.
-	freezeModules = []string{"loop"}
+	// agentModules are late ones of guests with an agent: for a file system in a file, and for what QEMU's firmware
+	// device gives to the guest.
+	agentModules = []string{"loop", "qemu_fw_cfg"}
 	// inputModules are late ones of Debian's full kernel, for input devices on virtio and USB.
 	inputModules = []string{"virtio_input", "usb-common", "usbcore", "xhci-hcd", "xhci-pci", "hid", "hid-generic", "usbhid"}
 	// virtiofsModules are late ones of guests that mount folders of the node.

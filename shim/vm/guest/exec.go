@@ -27,7 +27,7 @@ func (g *Guests) CheckExec(id string, r *runtimeapi.ExecRequest) error {
 	} else if control != nil {
 		return nil
 	}
-	if err := g.idle(v); err != nil {
+	if err := idle(g.pauses, v); err != nil {
 		return execFailed(v, err)
 	}
 	if g.agents.Of(v).Facts.State().Presence == agent.Absent {
@@ -39,11 +39,11 @@ func (g *Guests) CheckExec(id string, r *runtimeapi.ExecRequest) error {
 // idle returns why a guest does not run now as someone wants it, so that nothing in it answers; nil for others. A probe
 // that gets an error does not count for the kubelet, which would end a paused VM otherwise. After an error of a disk,
 // it shall.
-func (g *Guests) idle(v *table.VM) error {
+func idle(p pauses, v *table.VM) error {
 	if err := notHere(v); err != nil {
 		return err
 	}
-	if g.pauses.Suspended(v) {
+	if p.Suspended(v) {
 		return fmt.Errorf("%w: the guest is paused; unpause it first", vmerrors.ErrState)
 	}
 	return nil
@@ -167,7 +167,7 @@ func (g *Guests) execNow(ctx context.Context, v *table.VM, command []string, pat
 	}
 	ping := control != nil && command[0] == controlPrefix+controlPing
 	if control == nil || ping {
-		if err := g.idle(v); err != nil {
+		if err := idle(g.pauses, v); err != nil {
 			return agent.Result{}, err
 		}
 	}
