@@ -45,7 +45,10 @@ func TestPodAddress(t *testing.T) {
 	newFlat := func(address, own string) *machine {
 		m := newNode(t, node.Options{Subnet: netip.MustParsePrefix("10.78.1.0/24"), CNI: flat(address + "/24")})
 		m.vmi, m.address = bridgedVMI, netip.MustParseAddr(own)
-		m.annotations = map[string]string{kubevirt.AllowPodBridgeNetworkLiveMigrationAnnotation: ""}
+		m.annotations = map[string]string{
+			kubevirt.AllowPodBridgeNetworkLiveMigrationAnnotation: "",
+			kubevirt.IgnitionAnnotation:                           "{}", // each node has its file
+		}
 		inNode(t, m, "ip", "link", "add", "cni0", "type", "bridge")
 		inNode(t, m, "ip", "addr", "add", own+"/24", "dev", "cni0")
 		inNode(t, m, "ip", "link", "set", "cni0", "up")
