@@ -188,6 +188,13 @@ func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tr
 	if err != nil {
 		return err
 	}
+	held.Support = func() []kubevirt.SupportContainerResources {
+		c, err := configuration.Read(ctx)
+		if err != nil {
+			m.GetLogger().Error(err, "cannot read the KubeVirt object: support containers get their default resources")
+		}
+		return c.Given.SupportContainerResources
+	}
 	in := kind.Cluster{
 		Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Holder: held, ExportImage: exporter,
 		ExportProxyNamespace: proxyNamespace, Config: configuration, NetworkDisks: o.NetworkDisks, Version: o.Version, Tracing: traces, Events: sender.Recorder, Now: time.Now,

@@ -56,7 +56,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	}
 	return NewReconciler(Options{
 		Client: m.GetClient(), Live: in.Uncached, DataVolumes: dataVolumes, Snapshots: snapshots, Pods: vmis.Pods,
-		Events: in.Events("export-controller"), Image: in.ExportImage,
+		Events: in.Events("export-controller"), Image: in.ExportImage, Support: in.Holder.Support,
 		ProxyNamespace: in.ExportProxyNamespace, Now: in.Now,
 	}).SetUp(ctx, m)
 }

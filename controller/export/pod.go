@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/export/v1"
 
 	"github.com/nodevirt/nodevirt/controller/export/push"
@@ -128,7 +129,7 @@ func (r *Reconciler) render(w *work, s *source, secret string) *corev1.Pod {
 			}},
 			PeriodSeconds: 2, TimeoutSeconds: 5,
 		},
-		Resources: resources(), SecurityContext: security,
+		Resources: pod.Support(kubevirt.VMExport, r.support(), resources()), SecurityContext: security,
 		// Why it could not open a volume, for the export's status.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/export/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,6 +58,8 @@ type Options struct {
 	Events events.EventRecorder
 	// Image is that of the exports' pods; "" if the controller knows none.
 	Image string
+	// Support returns what the KubeVirt object says of containers that serve VMs.
+	Support func() []kubevirt.SupportContainerResources
 	// ProxyNamespace is the namespace of the export proxy and its Ingresses; "" if the controller knows none.
 	ProxyNamespace string
 	// Now is the time; a test may have its own.
@@ -75,13 +78,14 @@ type Reconciler struct {
 	ingresses *ingresses
 	events    events.EventRecorder
 	image     string
+	support   func() []kubevirt.SupportContainerResources
 	now       func() time.Time
 }
 
 // NewReconciler joins a reconciler's parts.
 func NewReconciler(o Options) *Reconciler {
 	return &Reconciler{
-		client: o.Client, live: o.Live, events: o.Events, image: o.Image, now: o.Now,
+		client: o.Client, live: o.Live, events: o.Events, image: o.Image, support: o.Support, now: o.Now,
 		ingresses: &ingresses{live: o.Live, namespace: o.ProxyNamespace, events: o.Events, now: o.Now},
 		sources:   &sources{client: o.Client, live: o.Live, dataVolumes: o.DataVolumes, snapshots: o.Snapshots, pods: o.Pods},
 	}

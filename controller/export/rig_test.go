@@ -37,6 +37,7 @@ type rig struct {
 	r       *Reconciler
 	e       *vmExport
 	filling map[string]datavolume.State
+	support []kubevirt.SupportContainerResources
 }
 
 // fakeSnapshots has each VolumeSnapshot.
@@ -80,6 +81,7 @@ func newRig(t *testing.T) *rig {
 	})
 	g.r = NewReconciler(Options{
 		Client: g.Cached(), Live: g.Cached(), Events: g.Recorder, Image: "registry.example.com/controller:1",
+		Support:   func() []kubevirt.SupportContainerResources { return g.support },
 		Snapshots: fakeSnapshots{}, DataVolumes: fakeDataVolumes(g.filling), Pods: fakePods{},
 		ProxyNamespace: proxyNamespace, Now: func() time.Time { return g.now },
 	})

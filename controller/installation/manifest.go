@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -42,6 +43,7 @@ func Works() fields.Supported {
 		fields.At("evictionStrategy", manifest.PodFields().Takes("evictionStrategy")),
 		fields.At("instancetype.referencePolicy", fields.OneOf(kubevirt.Reference, kubevirt.Expand, kubevirt.ExpandAll)),
 		fields.At("machineType", vmi.Takes("domain.machine.type")),
+		fields.At("supportContainerResources", fields.List(maxGates)),
 		fields.At("virtualMachineOptions.disableSerialConsoleLog", fields.Object),
 		fields.At("vmRolloutStrategy", fields.OneOf(kubevirt.VMRolloutStrategyStage, kubevirt.VMRolloutStrategyLiveUpdate)),
 		fields.At("vmStateStorageClass", fields.Subdomain),
@@ -88,6 +90,10 @@ func Works() fields.Supported {
 		fields.At("pciHostDevices[].pciVendorSelector", fields.Text(maxText)),
 		fields.At("pciHostDevices[].resourceName", fields.Text(maxText)),
 	)
+	add("configuration.supportContainerResources[].",
+		fields.At("type", fields.OneOf(
+			kubevirt.HotplugAttachment, kubevirt.ContainerDisk, kubevirt.VirtioFS, kubevirt.SideCar, kubevirt.VMExport, kubevirt.GuestConsoleLog)),
+	)
 	add("workloadUpdateStrategy.",
 		fields.At("workloadUpdateMethods[]", fields.OneOf(kubevirt.WorkloadUpdateMethodLiveMigrate, kubevirt.WorkloadUpdateMethodEvict)),
 	)
@@ -98,7 +104,27 @@ func Works() fields.Supported {
 		{Path: "configuration.developerConfiguration.nodeSelectors", Is: "a map of labels", Check: manifest.LabelMap},
 		{Path: "configuration.obsoleteCPUModels", Is: "a map of CPU models", Check: cpuModels},
 		{Path: "configuration.network.binding", Is: "a map of network binding plug-ins", Check: bindings},
+		{Path: "configuration.supportContainerResources[].resources.limits", Is: "a map of cpu and memory", Check: resources},
+		{Path: "configuration.supportContainerResources[].resources.requests", Is: "a map of cpu and memory", Check: resources},
 	}}
+}
+
+// resources checks a map of quantities of CPU and memory.
+func resources(at *field.Path, value any) field.ErrorList {
+	all, ok := value.(map[string]any)
+	if !ok {
+		return field.ErrorList{fields.WrongType(at, value, "an object")}
+	}
+	var problems field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		at := at.Key(fields.Excerpt(name))
+		if name != string(corev1.ResourceCPU) && name != string(corev1.ResourceMemory) {
+			problems = append(problems, field.NotSupported(at, fields.Excerpt(name), []string{string(corev1.ResourceCPU), string(corev1.ResourceMemory)}))
+		} else if err := orZero(fields.Quantity)(at, all[name]); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return problems
 }
 
 // cpuModels checks a map of CPU models to whether each is obsolete.

@@ -81,6 +81,23 @@ func TestCheckManifest(t *testing.T) {
 				"spec.imageTag: not supported; the Deployment of nodevirt-controller says it",
 			},
 		},
+		"support containers": {spec: `
+			configuration:
+				supportContainerResources:
+					- {type: vmexport, resources: {requests: {cpu: 500m, memory: 1Gi}, limits: {cpu: "0"}}}`},
+		"support containers that are none": {
+			spec: `
+			configuration:
+				supportContainerResources:
+					- {type: launcher, resources: {requests: {cpu: much}}}
+					- {type: sidecar, resources: {limits: {example.com/gpu: 1, memory: -1}}}`,
+			want: []string{
+				`spec.configuration.supportContainerResources[0].resources.requests[cpu]: Invalid value: "much": must be a quantity such as 500m, 2, 512Mi or 1.5Gi`,
+				`spec.configuration.supportContainerResources[0].type: Unsupported value: "launcher": supported values: "hotplug-disk", "container-disk", "virtiofs", "sidecar", "vmexport", "guest-console-log"`,
+				`spec.configuration.supportContainerResources[1].resources.limits[example.com/gpu]: Unsupported value: "example.com/gpu": supported values: "cpu", "memory"`,
+				`spec.configuration.supportContainerResources[1].resources.limits[memory]: Invalid value: "-1": must be a quantity such as 500m, 2, 512Mi or 1.5Gi`,
+			},
+		},
 		"CPU models": {spec: `
 			configuration: {obsoleteCPUModels: {Penryn: true, Haswell-noTSX: false}}`},
 		"CPU models that are none": {

@@ -17,7 +17,7 @@ func hints() map[string]string {
 		"the RuntimeClass sets the overhead":                        "configuration.additionalGuestMemoryOverheadRatio",
 		"use -runtime-class of nodevirt-controller":                 "configuration.defaultRuntimeClass",
 		"set architecture of each VM":                               "configuration.architectureConfiguration.defaultArchitecture",
-		"there is no pod of KubeVirt's launcher":                    "configuration.selinuxLauncherType configuration.seccompConfiguration configuration.supportContainerResources",
+		"there is no pod of KubeVirt's launcher":                    "configuration.selinuxLauncherType configuration.seccompConfiguration",
 		"memory that a guest frees is reported unless it is locked": "configuration.virtualMachineOptions.disableFreePageReporting",
 		"set chassis of each VM":                                    "configuration.smbios",
 		"use the kubelet's maxPods":                                 "configuration.virtualMachineInstancesPerNode",

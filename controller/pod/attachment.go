@@ -32,6 +32,8 @@ type Holder struct {
 	Image string
 	// Args are the program's arguments; nil for the image's own.
 	Args []string
+	// Support returns what the KubeVirt object says of containers that serve VMs; nil for nothing.
+	Support func() []kubevirt.SupportContainerResources
 }
 
 // Attachment returns the pod that has the kubelet of a VM's node mount a volume for the VM,
@@ -201,10 +203,14 @@ func (h Holder) spec(what string) (corev1.PodSpec, error) {
 			"have the cluster's administrator set -attachment-image of nodevirt-controller", what)
 	}
 	no, grace := false, int64(attachmentGrace)
+	r := attachmentResources()
+	if h.Support != nil {
+		r = Support(kubevirt.HotplugAttachment, h.Support(), r)
+	}
 	return corev1.PodSpec{
 		Containers: []corev1.Container{{
 			Name: AttachmentLabelValue, Image: h.Image, Args: h.Args, ImagePullPolicy: corev1.PullIfNotPresent,
-			Resources: attachmentResources(), SecurityContext: RestrictedContainer(),
+			Resources: r, SecurityContext: RestrictedContainer(),
 		}},
 		TerminationGracePeriodSeconds: &grace,
 		AutomountServiceAccountToken:  &no,

@@ -3,6 +3,7 @@ package pod
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,7 +24,7 @@ const (
 // addHooks adds the hook sidecars that an instance's annotation lists. As sidecars of
 // Kubernetes they start before the VM's container, which waits for them, and end after it. Image is that
 // of sidecars that name none.
-func addHooks(s *corev1.PodSpec, vmi *kubevirt.VirtualMachineInstance, image string) error {
+func addHooks(s *corev1.PodSpec, vmi *kubevirt.VirtualMachineInstance, image string, support []kubevirt.SupportContainerResources) error {
 	all, err := vmspec.HookSidecars(vmi.Annotations)
 	if err != nil || len(all) == 0 {
 		return err
@@ -39,7 +40,9 @@ func addHooks(s *corev1.PodSpec, vmi *kubevirt.VirtualMachineInstance, image str
 		corev1.VolumeMount{Name: hookSockets, MountPath: vmspec.HooksPath, ReadOnly: true})
 	for i, h := range all {
 		h.Image = cmp.Or(h.Image, image)
-		s.InitContainers = append(s.InitContainers, hookSidecar(s, vmspec.HookName(i), h))
+		c := hookSidecar(s, vmspec.HookName(i), h)
+		c.Resources = Support(kubevirt.SideCar, support, c.Resources)
+		s.InitContainers = append(s.InitContainers, c)
 	}
 	return nil
 }
@@ -53,7 +56,7 @@ func hookSidecar(s *corev1.PodSpec, name string, h vmspec.HookSidecar) corev1.Co
 		Name: name, Image: h.Image, ImagePullPolicy: h.ImagePullPolicy, Command: h.Command, Args: h.Args,
 		RestartPolicy:   &always,
 		Env:             []corev1.EnvVar{{Name: "CONTAINER_NAME", Value: name}},
-		Resources:       corev1.ResourceRequirements{Requests: few, Limits: few},
+		Resources:       corev1.ResourceRequirements{Requests: few, Limits: maps.Clone(few)},
 		SecurityContext: RestrictedContainer(),
 		// A sidecar sees its own folder alone.
 		VolumeMounts: []corev1.VolumeMount{{Name: hookSockets, MountPath: vmspec.HooksPath, SubPath: name}},

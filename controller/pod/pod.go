@@ -103,7 +103,7 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network Netwo
 	if err := addKernel(&spec, &vmi.Spec); err != nil {
 		return nil, err
 	}
-	if err := addHooks(&spec, vmi, gates.HookImage); err != nil {
+	if err := addHooks(&spec, vmi, gates.HookImage, o.Surroundings.Config.Given.SupportContainerResources); err != nil {
 		return nil, err
 	}
 	return &corev1.Pod{
