@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/instancetype"
 	"github.com/nodevirt/nodevirt/controller/kinds"
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 // clusterScoped returns the names of the kinds whose objects are in no namespace.
@@ -46,5 +47,7 @@ func NewMapper(scheme *runtime.Scheme) meta.RESTMapper {
 	for _, kind := range instancetype.Foreign() {
 		mapper.Add(kind, meta.RESTScopeNamespace)
 	}
+	kind, plural, singular := pod.Definition()
+	mapper.AddSpecific(kind, plural, singular, meta.RESTScopeNamespace)
 	return mapper
 }

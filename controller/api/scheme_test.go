@@ -59,7 +59,7 @@ func TestMapper(t *testing.T) {
 	}
 }
 
-// TestMapperOfForeignKinds: the API server has these kinds only in clusters with CDI.
+// TestMapperOfForeignKinds: the API server has these kinds only in clusters with CDI, and with Multus.
 func TestMapperOfForeignKinds(t *testing.T) {
 	scheme, err := api.NewScheme()
 	if err != nil {
@@ -67,10 +67,12 @@ func TestMapperOfForeignKinds(t *testing.T) {
 	}
 	mapper := api.NewMapper(scheme)
 	for kind, want := range map[string]string{
-		"DataSource": "cdi.kubevirt.io/v1beta1, Resource=datasources namespace",
-		"DataVolume": "cdi.kubevirt.io/v1beta1, Resource=datavolumes namespace",
+		"DataSource.v1beta1.cdi.kubevirt.io":             "cdi.kubevirt.io/v1beta1, Resource=datasources namespace",
+		"DataVolume.v1beta1.cdi.kubevirt.io":             "cdi.kubevirt.io/v1beta1, Resource=datavolumes namespace",
+		"NetworkAttachmentDefinition.v1.k8s.cni.cncf.io": "k8s.cni.cncf.io/v1, Resource=network-attachment-definitions namespace",
 	} {
-		m, err := mapper.RESTMapping(schema.GroupKind{Group: "cdi.kubevirt.io", Kind: kind}, "v1beta1")
+		full, _ := schema.ParseKindArg(kind)
+		m, err := mapper.RESTMapping(full.GroupKind(), full.Version)
 		if err != nil || m.Resource.String()+" "+string(m.Scope.Name()) != want {
 			t.Errorf("%v, %v; want %s", m, err, want)
 		}

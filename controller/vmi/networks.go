@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,8 +26,9 @@ func (c *surroundings) networkResources(ctx context.Context, vmi *kubevirt.Virtu
 		if namespace, name, found := strings.Cut(network, "/"); found {
 			key = client.ObjectKey{Namespace: namespace, Name: name}
 		}
+		kind, _, _ := pod.Definition()
 		definition := new(metav1.PartialObjectMetadata)
-		definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
+		definition.SetGroupVersionKind(kind)
 		if err := c.live.Get(ctx, key, definition); err != nil {
 			return nil, fmt.Errorf("read the resource of network %s: %w", network, err)
 		}
