@@ -82,7 +82,10 @@ func figuresTable(measured map[string]map[string]map[figure]float64) string {
 	}
 	b.WriteString("\n|---|---|" + strings.Repeat("---|", len(columns)) + "\n")
 	for _, spec := range slices.Sorted(maps.Keys(measured[through])) {
-		name := strings.TrimSuffix(strings.TrimPrefix(spec, "latency/resource should be within limit when create "), " [Benchmark]")
+		name, isStart := strings.CutPrefix(spec, "latency/resource should be within limit when create ")
+		if isStart { // one of the others has the same name without
+			name = strings.TrimSuffix(name, " [Benchmark]")
+		}
 		for _, side := range []string{plain, through} {
 			fmt.Fprintf(&b, "| %s | %s |", name, side)
 			for _, c := range columns {
@@ -96,6 +99,34 @@ func figuresTable(measured map[string]map[string]map[figure]float64) string {
 		}
 	}
 	return b.String()
+}
+
+// withOthers is a table with the rows of another for specs that it does not have.
+func withOthers(table, other string) string {
+	const heads = 2
+	rows := strings.SplitAfter(table, "\n")
+	nameOf := func(row string) string { return strings.SplitN(row, "|", 3)[1] }
+	own := map[string]bool{}
+	all := rows[heads : len(rows)-1]
+	for _, row := range all {
+		own[nameOf(row)] = true
+	}
+	others := strings.SplitAfter(other, "\n")
+	for _, row := range others[min(heads, len(others)):] {
+		if row != "" && !own[nameOf(row)] {
+			all = append(all, row)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b string) int { return strings.Compare(nameOf(a), nameOf(b)) })
+	return strings.Join(slices.Concat(rows[:heads], all), "")
+}
+
+// TestWithOthers: a run of some specs replaces their rows alone.
+func TestWithOthers(t *testing.T) {
+	const head = "| spec | by |\n|---|---|\n"
+	got := withOthers(head+"| b | new |\n", head+"| a | old |\n| b | old |\n| c | old |\n")
+	assert.Equal(t, got, head+"| a | old |\n| b | new |\n| c | old |\n")
+	assert.Equal(t, withOthers(head, ""), head)
 }
 
 // TestFigures: the table has a row for each spec and side, with the figures that the specs print.
