@@ -86,6 +86,7 @@ func figuresTable(measured map[string]map[string]map[figure]float64) string {
 		if isStart { // one of the others has the same name without
 			name = strings.TrimSuffix(name, " [Benchmark]")
 		}
+		name = strings.NewReplacer("resource tracking for ", "at rest: ", " per node", "").Replace(name)
 		for _, side := range []string{plain, through} {
 			fmt.Fprintf(&b, "| %s | %s |", name, side)
 			for _, c := range columns {
