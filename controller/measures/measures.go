@@ -60,6 +60,11 @@ func (m *Measures) Handler() cache.ResourceEventHandler {
 				m.phases.created.WithLabelValues(vm.Namespace).Inc()
 			}
 		},
+		DeleteFunc: func(gone any) {
+			if vmi, ok := gone.(*kubevirt.VirtualMachineInstance); ok {
+				m.phases.gone(vmi)
+			}
+		},
 		UpdateFunc: func(before, after any) {
 			switch after := after.(type) {
 			case *kubevirt.VirtualMachineInstance:

@@ -343,6 +343,10 @@ func TestPhases(t *testing.T) {
 	to(kubevirt.Running, 3*time.Second)
 	vmi.DeletionTimestamp = &metav1.Time{Time: now}
 	to(kubevirt.Succeeded, 2*time.Second)
+	m.Handler().OnDelete(vmi) // its end was seen
+	vmi.Status.Phase, vmi.DeletionTimestamp = kubevirt.Running, &metav1.Time{Time: now}
+	now = now.Add(5 * time.Second)
+	m.Handler().OnDelete(vmi)
 	got := map[string]float64{}
 	all, err := registry.Gather()
 	if err != nil {
@@ -361,7 +365,7 @@ func TestPhases(t *testing.T) {
 	}
 	want := map[string]float64{
 		"from_creation_seconds Scheduled": 1, "from_creation_seconds Running": 4, "from_creation_seconds Succeeded": 6,
-		"seconds Scheduled Running": 3, "seconds Running Succeeded": 2, "from_deletion_seconds Succeeded": 2,
+		"seconds Scheduled Running": 3, "seconds Running Succeeded": 2, "from_deletion_seconds Succeeded": 7,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -60,7 +60,21 @@ func (p phases) changed(before, after *kubevirt.VirtualMachineInstance) {
 			p.fromPhase.WithLabelValues(string(phase), string(t.Phase)).Observe(seconds(t.PhaseTransitionTimestamp.Time))
 		}
 	}
-	if after.DeletionTimestamp != nil && after.IsFinal() {
-		p.fromDeletion.WithLabelValues(string(phase)).Observe(seconds(after.DeletionTimestamp.Time))
+	if after.IsFinal() {
+		p.ended(after, phase)
+	}
+}
+
+// gone measures an instance that was removed before it was seen to end.
+func (p phases) gone(vmi *kubevirt.VirtualMachineInstance) {
+	if !vmi.IsFinal() {
+		p.ended(vmi, kubevirt.Succeeded)
+	}
+}
+
+// ended measures the end of an instance that was deleted.
+func (p phases) ended(vmi *kubevirt.VirtualMachineInstance, phase kubevirt.VirtualMachineInstancePhase) {
+	if vmi.DeletionTimestamp != nil {
+		p.fromDeletion.WithLabelValues(string(phase)).Observe(max(0, p.now().Sub(vmi.DeletionTimestamp.Time).Seconds()))
 	}
 }

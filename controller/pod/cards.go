@@ -188,7 +188,7 @@ func CardAttachment(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, card 
 		return nil, err
 	}
 	one := selection(NetworkOf(&vmi.Spec, card).Multus.NetworkName)
-	one.Interface = vmspec.PluginInterface(card)
+	one.Interface, one.MAC = vmspec.PluginInterface(card), macOf(cardOf(&vmi.Spec, card))
 	text, err := json.Marshal([]network{one})
 	if err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ type network struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`
 	Interface string `json:"interface,omitempty"`
-	// MAC is set on a device of the node, or of a network binding plug-in, which no bridge hides.
+	// MAC is the guest's: a network may let no other address pass.
 	MAC string `json:"mac,omitempty"`
 	// Arguments are for a network binding plug-in.
 	Arguments map[string]string `json:"cni-args,omitempty"`
@@ -65,9 +65,7 @@ func addNetworks(annotations map[string]string, vmi *kubevirt.VirtualMachineInst
 		}
 		one := selection(n.Multus.NetworkName)
 		one.Interface = deviceOf(s, n.Name, len(all)+1)
-		if card.SRIOV != nil || card.Binding != nil {
-			one.MAC = strings.ReplaceAll(card.MacAddress, "-", ":")
-		}
+		one.MAC = macOf(card)
 		all, names = append(all, one), append(names, n.Name)
 	}
 	if _, given := annotations[AnnotationNetworks]; given || len(names) > 0 {
@@ -86,6 +84,9 @@ func addNetworks(annotations map[string]string, vmi *kubevirt.VirtualMachineInst
 	annotations[AnnotationNetworks] = string(text)
 	return nil
 }
+
+// macOf returns the MAC address that an instance has for a card, as CNI plug-ins write it; empty for none.
+func macOf(card kubevirt.Interface) string { return strings.ReplaceAll(card.MacAddress, "-", ":") }
 
 // selection selects a definition of Multus's by its name, with or without a namespace.
 func selection(definition string) network {

@@ -95,7 +95,7 @@ func withLogin(ctx context.Context, o Options, flavour Flavour, agent bool) (dir
 		passwd += name + ":x:0:0:" + name + ":/home/" + name + ":/bin/sh\n"
 		v.files = append(v.files, entry{name: "home/" + name, mode: typeDir | 0o755})
 	}
-	for _, dir := range []string{"etc/sysconfig", "usr", "var/log"} {
+	for _, dir := range []string{"etc/init.d", "etc/network", "etc/sysconfig", "usr", "var/log"} {
 		v.files = append(v.files, entry{name: dir, mode: typeDir | 0o755})
 	}
 	v.files = append(v.files, entry{name: "usr/bin", mode: typeLink | 0o777, data: []byte("../bin")})
