@@ -214,10 +214,11 @@ func plain(all []*element) error {
 
 func free(_, _ []*element) error { return nil }
 
-// smbiosOnly refuses the kind of sysinfo that reads files of the node.
-func smbiosOnly(_, are []*element) error {
+// smbiosOnly refuses the kind of sysinfo that reads files of the node, but for what was there.
+func smbiosOnly(were, are []*element) error {
 	for _, e := range are {
-		if e.attrs["type"] != "smbios" {
+		same := func(was *element) bool { return was.String() == e.String() }
+		if e.attrs["type"] != "smbios" && !slices.ContainsFunc(were, same) {
 			return fmt.Errorf("the type %.40q is not smbios", e.attrs["type"])
 		}
 	}

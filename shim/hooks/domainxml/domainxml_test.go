@@ -104,6 +104,18 @@ func TestStrange(t *testing.T) {
 	}
 }
 
+// TestIgnition: the file that a guest reads by its firmware device stays what it is.
+func TestIgnition(t *testing.T) {
+	with := strings.Replace(domain, `<sysinfo type="smbios">`,
+		`<sysinfo type="fwcfg"><entry name="opt/a" file="/own"></entry></sysinfo><sysinfo type="smbios">`, 1)
+	if _, err := domainxml.Check(with, with); err != nil {
+		t.Error(err)
+	}
+	if got, err := domainxml.Check(with, strings.Replace(with, "/own", "/etc/shadow", 1)); err == nil {
+		t.Errorf("another file: %s", got)
+	}
+}
+
 // TestLibvirtXML: a sidecar may decode and encode a domain with libvirt's Go package.
 func TestLibvirtXML(t *testing.T) {
 	files, err := filepath.Glob("../../domain/testdata/*.xml")
