@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
@@ -40,24 +41,26 @@ func (p phases) vectors() []prometheus.Collector {
 	return []prometheus.Collector{p.fromPhase, p.fromCreation, p.fromDeletion, p.ofMigration, p.created}
 }
 
+// since returns the seconds since a time; 0 for one that is to come.
+func (p phases) since(t metav1.Time) float64 { return max(0, p.now().Sub(t.Time).Seconds()) }
+
 // migrated measures a migration that has changed, if that is its phase.
 func (p phases) migrated(before, after *kubevirt.VirtualMachineInstanceMigration) {
 	if before.UID == after.UID && before.Status.Phase != after.Status.Phase {
-		p.ofMigration.WithLabelValues(string(after.Status.Phase)).Observe(max(0, p.now().Sub(after.CreationTimestamp.Time).Seconds()))
+		p.ofMigration.WithLabelValues(string(after.Status.Phase)).Observe(p.since(after.CreationTimestamp))
 	}
 }
 
 // changed measures an instance that has changed, if that is its phase.
 func (p phases) changed(before, after *kubevirt.VirtualMachineInstance) {
-	phase, now := after.Status.Phase, p.now()
+	phase := after.Status.Phase
 	if before.UID != after.UID || before.Status.Phase == phase {
 		return
 	}
-	seconds := func(from time.Time) float64 { return max(0, now.Sub(from).Seconds()) }
-	p.fromCreation.WithLabelValues(string(phase)).Observe(seconds(after.CreationTimestamp.Time))
+	p.fromCreation.WithLabelValues(string(phase)).Observe(p.since(after.CreationTimestamp))
 	for _, t := range before.Status.PhaseTransitionTimestamps {
 		if t.Phase == before.Status.Phase {
-			p.fromPhase.WithLabelValues(string(phase), string(t.Phase)).Observe(seconds(t.PhaseTransitionTimestamp.Time))
+			p.fromPhase.WithLabelValues(string(phase), string(t.Phase)).Observe(p.since(t.PhaseTransitionTimestamp))
 		}
 	}
 	if after.IsFinal() {
@@ -75,6 +78,6 @@ func (p phases) gone(vmi *kubevirt.VirtualMachineInstance) {
 // ended measures the end of an instance that was deleted.
 func (p phases) ended(vmi *kubevirt.VirtualMachineInstance, phase kubevirt.VirtualMachineInstancePhase) {
 	if vmi.DeletionTimestamp != nil {
-		p.fromDeletion.WithLabelValues(string(phase)).Observe(max(0, p.now().Sub(vmi.DeletionTimestamp.Time).Seconds()))
+		p.fromDeletion.WithLabelValues(string(phase)).Observe(p.since(*vmi.DeletionTimestamp))
 	}
 }

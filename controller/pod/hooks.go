@@ -3,7 +3,6 @@ package pod
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -56,7 +55,7 @@ func hookSidecar(s *corev1.PodSpec, name string, h vmspec.HookSidecar) corev1.Co
 		Name: name, Image: h.Image, ImagePullPolicy: h.ImagePullPolicy, Command: h.Command, Args: h.Args,
 		RestartPolicy:   &always,
 		Env:             []corev1.EnvVar{{Name: "CONTAINER_NAME", Value: name}},
-		Resources:       corev1.ResourceRequirements{Requests: few, Limits: maps.Clone(few)},
+		Resources:       corev1.ResourceRequirements{Requests: few, Limits: few},
 		SecurityContext: RestrictedContainer(),
 		// A sidecar sees its own folder alone.
 		VolumeMounts: []corev1.VolumeMount{{Name: hookSockets, MountPath: vmspec.HooksPath, SubPath: name}},
