@@ -309,7 +309,7 @@ func TestReplicaSetNeverTooMany(t *testing.T) {
 		for ctx.Err() == nil {
 			var list kubevirt.VirtualMachineInstanceList
 			if err := w.List(ctx, &list, inNamespace, client.MatchingLabels{"set": set.Name}); err == nil && len(list.Items) > most {
-				t.Errorf("%d replicas", len(list.Items))
+				t.Errorf("%d replicas: %s", len(list.Items), describe(list.Items))
 				return
 			}
 			time.Sleep(2 * time.Millisecond)
@@ -331,4 +331,14 @@ func TestReplicaSetNeverTooMany(t *testing.T) {
 	if n := len(w.replicas(set)); n != most {
 		t.Errorf("%d replicas, not %d", n, most)
 	}
+}
+
+// describe says of each instance what can make it one too many.
+func describe(all []kubevirt.VirtualMachineInstance) string {
+	var text strings.Builder
+	for i := range all {
+		vmi := &all[i]
+		fmt.Fprintf(&text, "\n%s %s created %s deleted %v: %+v", vmi.Name, vmi.Status.Phase, vmi.CreationTimestamp, vmi.DeletionTimestamp, vmi.Status.Conditions)
+	}
+	return text.String()
 }

@@ -7,9 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/nodevirt/nodevirt/controller/instancetype"
+	"github.com/nodevirt/nodevirt/controller/foreign"
 	"github.com/nodevirt/nodevirt/controller/kinds"
-	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 // clusterScoped returns the names of the kinds whose objects are in no namespace.
@@ -44,10 +43,9 @@ func NewMapper(scheme *runtime.Scheme) meta.RESTMapper {
 		}
 		mapper.Add(kind, scope)
 	}
-	for _, kind := range instancetype.Foreign() {
-		mapper.Add(kind, meta.RESTScopeNamespace)
+	for _, k := range foreign.Kinds() {
+		version := k.GroupVersion()
+		mapper.AddSpecific(k.GroupVersionKind, version.WithResource(k.Plural), version.WithResource(k.Singular), meta.RESTScopeNamespace)
 	}
-	kind, plural, singular := pod.Definition()
-	mapper.AddSpecific(kind, plural, singular, meta.RESTScopeNamespace)
 	return mapper
 }

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 	cdi "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -78,13 +77,6 @@ const (
 	kindPVC        = "PersistentVolumeClaim"
 	kindDataVolume = "DataVolume"
 )
-
-// Foreign returns the kinds of other projects' that Infer reads, all of them in namespaces.
-func Foreign() []schema.GroupVersionKind {
-	return []schema.GroupVersionKind{
-		cdi.SchemeGroupVersion.WithKind(kindDataVolume), cdi.SchemeGroupVersion.WithKind(cdi.DataVolumeDataSource),
-	}
-}
 
 func (s source) String() string { return fmt.Sprintf("%s %s/%s", s.kind, s.namespace, s.name) }
 

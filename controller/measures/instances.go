@@ -46,10 +46,6 @@ func newInstances() instances {
 }
 
 func (s instances) collect(all *objects, send sender) {
-	vms := make(map[client.ObjectKey]*kubevirt.VirtualMachine, len(all.machines.Items))
-	for i := range all.machines.Items {
-		vms[client.ObjectKeyFromObject(&all.machines.Items[i])] = &all.machines.Items[i]
-	}
 	for i := range all.instances.Items {
 		vmi := &all.instances.Items[i]
 		guest, node, evictable := vmi.Status.GuestOSInfo, vmi.Status.NodeName, evictable(vmi, all.config)
@@ -75,14 +71,12 @@ func (s instances) collect(all *objects, send sender) {
 			}
 		}
 		sendCards(send, s.set[instanceCards], vmi.Namespace, vmi.Name, &vmi.Spec)
-		s.sendEphemeral(send, vmi, vms)
+		s.sendEphemeral(send, vmi, all)
 	}
 }
 
 // sendEphemeral sends the plugged volumes of an instance that its VM will not have after a restart.
-func (s instances) sendEphemeral(
-	send sender, vmi *kubevirt.VirtualMachineInstance, vms map[client.ObjectKey]*kubevirt.VirtualMachine,
-) {
+func (s instances) sendEphemeral(send sender, vmi *kubevirt.VirtualMachineInstance, all *objects) {
 	var plugged []string
 	for _, v := range vmi.Spec.Volumes {
 		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable || v.DataVolume != nil && v.DataVolume.Hotpluggable {
@@ -93,7 +87,7 @@ func (s instances) sendEphemeral(
 	if len(plugged) == 0 || owner == nil || owner.Kind != kubevirt.VirtualMachineGroupVersionKind.Kind {
 		return
 	}
-	vm := vms[client.ObjectKey{Namespace: vmi.Namespace, Name: owner.Name}]
+	vm := all.machine(client.ObjectKey{Namespace: vmi.Namespace, Name: owner.Name})
 	if vm == nil || vm.Spec.Template == nil {
 		return
 	}

@@ -20,6 +20,19 @@ type objects struct {
 	migrations kubevirt.VirtualMachineInstanceMigrationList
 	snapshots  snapshot.VirtualMachineSnapshotList
 	pvcs       corev1.PersistentVolumeClaimList
+
+	byKey map[client.ObjectKey]*kubevirt.VirtualMachine // the machines; see machine
+}
+
+// machine returns a VM, and nil if there is none.
+func (o *objects) machine(key client.ObjectKey) *kubevirt.VirtualMachine {
+	if o.byKey == nil {
+		o.byKey = make(map[client.ObjectKey]*kubevirt.VirtualMachine, len(o.machines.Items))
+		for i := range o.machines.Items {
+			o.byKey[client.ObjectKeyFromObject(&o.machines.Items[i])] = &o.machines.Items[i]
+		}
+	}
+	return o.byKey[key]
 }
 
 // read reads the objects from a cache.

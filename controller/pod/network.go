@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -17,13 +16,6 @@ const AnnotationNetworks = "k8s.v1.cni.cncf.io/networks"
 
 // annotationDefaultNetwork has Multus make the pod's own network, eth0, from another definition.
 const annotationDefaultNetwork = "v1.multus-cni.io/default-network"
-
-// Definition returns the kind of the objects that describe networks of Multus, its resource, and the name of one.
-func Definition() (kind schema.GroupVersionKind, plural, singular schema.GroupVersionResource) {
-	version := schema.GroupVersion{Group: "k8s.cni.cncf.io", Version: "v1"}
-	return version.WithKind("NetworkAttachmentDefinition"),
-		version.WithResource("network-attachment-definitions"), version.WithResource("network-attachment-definition")
-}
 
 // network is one selection of that annotation (the Network Plumbing Working
 // Group's "Kubernetes Network Custom Resource Definition De-facto Standard").

@@ -6,7 +6,8 @@ import (
 )
 
 // Support returns the resources of a container that serves VMs: what the KubeVirt object says of its kind, and otherwise
-// the given ones, which it keeps. A quantity of 0 is none. A request above a limit that the object does not set raises it.
+// the given ones, which it keeps. A quantity of 0 is none. A request above a limit that the object does not set raises it,
+// and a limit below a request that it does not set lowers that.
 func Support(
 	kind kubevirt.SupportContainerType, all []kubevirt.SupportContainerResources, given corev1.ResourceRequirements,
 ) corev1.ResourceRequirements {
@@ -17,9 +18,15 @@ func Support(
 		}
 		overlay(r.Requests, one.Resources.Requests)
 		overlay(r.Limits, one.Resources.Limits)
-		for name, request := range one.Resources.Requests {
-			_, set := one.Resources.Limits[name]
-			if limit, has := r.Limits[name]; has && !set && limit.Cmp(request) < 0 {
+		for name, limit := range r.Limits {
+			request, has := r.Requests[name]
+			_, requestSet := one.Resources.Requests[name]
+			_, limitSet := one.Resources.Limits[name]
+			switch {
+			case !has || limit.Cmp(request) >= 0:
+			case limitSet && !requestSet:
+				r.Requests[name] = limit
+			case requestSet && !limitSet:
 				r.Limits[name] = request
 			}
 		}

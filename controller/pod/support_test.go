@@ -33,10 +33,12 @@ func TestSupport(t *testing.T) {
 	for name, tt := range map[string]struct {
 		says, want kubevirt.ResourceRequirementsWithoutClaims
 	}{
-		"nothing":         {resourcesOf("", "", "", ""), before},
-		"all":             {resourcesOf("1", "1Gi", "2", "2Gi"), resourcesOf("1", "1Gi", "2", "2Gi")},
-		"no limit":        {resourcesOf("", "", "0", ""), resourcesOf("10m", "16Mi", "", "80Mi")},
-		"above the limit": {resourcesOf("", "1Gi", "", ""), resourcesOf("10m", "1Gi", "100m", "1Gi")},
+		"nothing":           {resourcesOf("", "", "", ""), before},
+		"all":               {resourcesOf("1", "1Gi", "2", "2Gi"), resourcesOf("1", "1Gi", "2", "2Gi")},
+		"no limit":          {resourcesOf("", "", "0", ""), resourcesOf("10m", "16Mi", "", "80Mi")},
+		"below the request": {resourcesOf("", "", "5m", "8Mi"), resourcesOf("5m", "8Mi", "5m", "8Mi")},
+		"not valid":         {resourcesOf("2", "", "1", ""), resourcesOf("2", "16Mi", "1", "80Mi")},
+		"above the limit":   {resourcesOf("", "1Gi", "", ""), resourcesOf("10m", "1Gi", "100m", "1Gi")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := []kubevirt.SupportContainerResources{

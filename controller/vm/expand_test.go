@@ -110,6 +110,7 @@ func TestRoom(t *testing.T) {
 	}{
 		"without a configuration": {},
 		"KubeVirt's ratio":        {given: kubevirt.KubeVirtConfiguration{LiveUpdateConfiguration: &kubevirt.LiveUpdateConfiguration{}}, sockets: 4, memory: "2Gi"},
+		"strategy":                {given: kubevirt.KubeVirtConfiguration{VMRolloutStrategy: new(kubevirt.VMRolloutStrategyLiveUpdate)}, sockets: 4, memory: "2Gi"},
 		"maximums": {
 			given: kubevirt.KubeVirtConfiguration{LiveUpdateConfiguration: &kubevirt.LiveUpdateConfiguration{
 				MaxCpuSockets: new(uint32(3)), MaxGuest: quantity("1Gi"), MaxHotplugRatio: 8,

@@ -13,9 +13,13 @@ import (
 const defaultRatio = 4
 
 // addRoom lets a new instance get more vCPUs and memory while it runs, as far as liveUpdateConfiguration says and the
-// instance does not. An instance that cannot have a maximum, such as one with limits, stays as it is.
+// instance does not. The rollout strategy LiveUpdate asks for KubeVirt's defaults. An instance that cannot have a maximum,
+// such as one with limits, stays as it is.
 func addRoom(c config.Config, spec *kubevirt.VirtualMachineInstanceSpec) {
 	given := c.Given.LiveUpdateConfiguration
+	if given == nil && c.Given.VMRolloutStrategy != nil {
+		given = new(kubevirt.LiveUpdateConfiguration)
+	}
 	if given == nil || c.Staged() {
 		return
 	}

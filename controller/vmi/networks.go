@@ -9,6 +9,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/foreign"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -26,9 +27,8 @@ func (c *surroundings) networkResources(ctx context.Context, vmi *kubevirt.Virtu
 		if namespace, name, found := strings.Cut(network, "/"); found {
 			key = client.ObjectKey{Namespace: namespace, Name: name}
 		}
-		kind, _, _ := pod.Definition()
 		definition := new(metav1.PartialObjectMetadata)
-		definition.SetGroupVersionKind(kind)
+		definition.SetGroupVersionKind(foreign.Network().GroupVersionKind)
 		if err := c.live.Get(ctx, key, definition); err != nil {
 			return nil, fmt.Errorf("read the resource of network %s: %w", network, err)
 		}

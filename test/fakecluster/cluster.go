@@ -18,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -29,6 +30,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/nodevirt/nodevirt/controller/foreign"
 )
 
 // Options are what a cluster is made of.
@@ -74,12 +77,40 @@ func New(t testing.TB, o Options) *Cluster {
 	// KubeVirt's types.
 	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
 	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithStatusSubresource(o.Status...).
-		WithInterceptorFuncs(interceptor.Funcs{Create: c.create, Delete: c.delete})
+		WithInterceptorFuncs(interceptor.Funcs{
+			Create: c.create, Delete: c.delete,
+			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, how ...client.GetOption) error {
+				if err := known(o, scheme); err != nil {
+					return err
+				}
+				return w.Get(ctx, key, o, how...)
+			},
+			List: func(ctx context.Context, w client.WithWatch, l client.ObjectList, how ...client.ListOption) error {
+				if err := known(l, scheme); err != nil {
+					return err
+				}
+				return w.List(ctx, l, how...)
+			},
+		})
 	if o.Index != nil {
 		builder = o.Index(builder)
 	}
 	c.Client = builder.Build()
 	return c
+}
+
+// known returns an error if the controller's client could not read an object or a list: a client without a mapper, as
+// those of tests are, guesses the resources of kinds.
+func known(o runtime.Object, scheme *runtime.Scheme) error {
+	kind, err := apiutil.GVKForObject(o, scheme)
+	if err != nil {
+		return err
+	}
+	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
+	if !scheme.Recognizes(kind) && !foreign.Has(kind) {
+		return &meta.NoKindMatchError{GroupKind: kind.GroupKind(), SearchedVersions: []string{kind.Version}}
+	}
+	return nil
 }
 
 // create gives an object its UID. It refuses a revision that no collector could take from its owner: the API server

@@ -27,7 +27,7 @@ func layers() [][]string {
 		{"controller/control", "controller/mount", "controller/state"},
 		{"controller/pod"},
 		{"controller/config"},
-		{"controller/manifest"},
+		{"controller/foreign", "controller/manifest"},
 
 		// The node's half.
 		{"shim"},

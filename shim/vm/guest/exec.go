@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/stream"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
@@ -43,10 +44,11 @@ func idle(p pauses, v *table.VM) error {
 	if err := notHere(v); err != nil {
 		return err
 	}
-	if p.Suspended(v) {
-		return fmt.Errorf("%w: the guest is paused; unpause it first", vmerrors.ErrState)
+	switch p.Paused(v) {
+	case domain.ReasonNone, domain.ReasonIOError, domain.ReasonCrashed:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: the guest is paused; unpause it first", vmerrors.ErrState)
 }
 
 // Exec runs a command in a guest, or a control of its VM, with a client's

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
@@ -21,10 +22,9 @@ const freezer = "/usr/bin/virt-freezer"
 // defaultFreeze is how long a guest is frozen at most, in seconds, if a command does not say it; as with KubeVirt.
 const defaultFreeze = 300
 
-// pauses reports whether guests' CPUs stand still, and whether that is wanted; package report's Conditions does.
+// pauses says why guests' CPUs stand still; package report's Conditions does.
 type pauses interface {
-	Paused(v *table.VM) bool
-	Suspended(v *table.VM) bool
+	Paused(v *table.VM) domain.Reason
 }
 
 // freezerControl returns what the freezer's arguments ask for, which are KubeVirt's. A guest that has no agent, or is
@@ -46,7 +46,7 @@ func freezerControl(f *Freezes, p pauses, args []string) (control, error) {
 		return nil, fmt.Errorf("%w: %s: unfreezeTimeoutSeconds is negative or too large", vmerrors.ErrInvalid, freezer)
 	}
 	return func(ctx context.Context, v *table.VM) ([]byte, error) {
-		if p.Paused(v) {
+		if p.Paused(v) != domain.ReasonNone {
 			return []byte("the guest is paused, and writes nothing\n"), nil
 		}
 		var err error

@@ -304,18 +304,17 @@ func TestQueries(t *testing.T) {
 	if r, err := n.ExecSync(t.Context(), "b", []string{"nodevirt.io/ping"}, 0); err != nil || r.GetExitCode() != 1 || len(r.GetStderr()) == 0 {
 		t.Errorf("a probe of a guest without an agent: %v, %v", r, err)
 	}
-	n.domains.suspended = true
+	n.domains.paused = domain.ReasonUser
 	for _, command := range []string{"nodevirt.io/ping", "true"} { // what gets an error is not counted
 		_, err := n.ExecSync(t.Context(), "a", []string{command}, 0)
 		wantError(t, err, "the guest is paused")
 		wantError(t, n.CheckExec("a", &runtimeapi.ExecRequest{Cmd: []string{"true"}}), "the guest is paused")
 	}
-	n.domains.suspended = false
-	n.domains.paused = true // by an error
+	n.domains.paused = domain.ReasonIOError
 	if r, err := n.ExecSync(t.Context(), "b", []string{"nodevirt.io/ping"}, 0); err != nil || r.GetExitCode() != 1 {
 		t.Errorf("a probe of a guest that has stopped at an error: %v, %v", r, err)
 	}
-	n.domains.paused = false
+	n.domains.paused = domain.ReasonNone
 	target := n.add("c", record.Running)
 	waits := target.Record()
 	waits.Incoming = "m"
@@ -449,7 +448,7 @@ func TestFreezer(t *testing.T) {
 		t.Errorf("the end of the freeze: %+v", f)
 	}
 	n.press(t, freezer, "--unfreeze")
-	n.domains.paused = true
+	n.domains.paused = domain.ReasonUser
 	if out := n.press(t, freezer, "--freeze"); !strings.Contains(out, "paused") || v.Record().Freeze != nil {
 		t.Errorf("a paused guest: %q, %+v", out, v.Record().Freeze)
 	}

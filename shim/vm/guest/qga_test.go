@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/console/terminal"
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
@@ -164,12 +165,10 @@ type fakeDomains struct {
 	done    []string
 	err     error
 	picture []byte
-	// paused is of an error, suspended of someone's wish.
-	paused, suspended bool
+	paused  domain.Reason
 }
 
-func (f *fakeDomains) Paused(*table.VM) bool    { return f.paused || f.suspended }
-func (f *fakeDomains) Suspended(*table.VM) bool { return f.suspended }
+func (f *fakeDomains) Paused(*table.VM) domain.Reason { return f.paused }
 
 func (f *fakeDomains) do(what, uuid string) error {
 	f.done = append(f.done, what+" "+uuid)

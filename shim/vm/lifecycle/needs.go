@@ -253,7 +253,7 @@ type Agents interface {
 type Conditions interface {
 	Update(v *table.VM)
 	SetState(v *table.VM, s domain.State)
-	Paused(v *table.VM) bool
+	Paused(v *table.VM) domain.Reason
 	RefuseContainer(sandbox record.Sandbox, err error)
 }
 

@@ -100,7 +100,7 @@ func (w *watcher) handleVM(v *table.VM, e domain.Event) {
 		w.ends.of.Of(v).panicked.Store(true)
 	case e.Kind == domain.EventWatchdog:
 		w.ends.of.Of(v).unwatched.Store(r.Spec.Watchdog == vmspec.WatchdogPoweroff)
-	case e.Kind == domain.EventStopped, e.Kind == domain.EventSuspended, e.Kind == domain.EventResumed && w.conditions.Paused(v):
+	case e.Kind == domain.EventStopped, e.Kind == domain.EventSuspended, e.Kind == domain.EventResumed && w.conditions.Paused(v) != domain.ReasonNone:
 		w.tasks.Run(func(ctx context.Context) { w.ends.settleLogged(ctx, v) })
 	}
 }

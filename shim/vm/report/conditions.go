@@ -106,16 +106,12 @@ func (c *Conditions) SetUnsettled(v *table.VM, message string) {
 	c.Update(v)
 }
 
-// Paused reports whether the guest's CPUs were seen standing still.
-func (c *Conditions) Paused(v *table.VM) bool {
-	p := c.paused.Of(v).Load()
-	return p != nil && *p != domain.ReasonNone
-}
-
-// Suspended reports whether the guest's CPUs were seen standing still as someone wants it, and not after an error.
-func (c *Conditions) Suspended(v *table.VM) bool {
-	p := c.paused.Of(v).Load()
-	return p != nil && *p != domain.ReasonNone && *p != domain.ReasonIOError && *p != domain.ReasonCrashed
+// Paused returns why the guest's CPUs were seen standing still, and [domain.ReasonNone] if they were not.
+func (c *Conditions) Paused(v *table.VM) domain.Reason {
+	if p := c.paused.Of(v).Load(); p != nil {
+		return *p
+	}
+	return domain.ReasonNone
 }
 
 // pausedReason is why the CPUs of a running VM stand still, in the words of

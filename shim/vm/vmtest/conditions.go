@@ -41,8 +41,11 @@ func (c *Conditions) SetState(v *table.VM, s domain.State) {
 }
 
 // Paused implements report's.
-func (c *Conditions) Paused(v *table.VM) bool {
-	return c.StateOf(v.Record().ID).Status == domain.StatusPaused
+func (c *Conditions) Paused(v *table.VM) domain.Reason {
+	if s := c.StateOf(v.Record().ID); s.Status == domain.StatusPaused {
+		return s.Reason
+	}
+	return domain.ReasonNone
 }
 
 // RefuseContainer implements report's.
