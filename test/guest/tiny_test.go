@@ -44,7 +44,7 @@ func TestTiny(t *testing.T) {
 	seedDisk := seed(t, map[string]string{
 		"meta-data": "instance-id: i-1\nlocal-hostname: \"seeded\"\npublic-keys:\n  - \"ssh-ed25519 AAAA one\"\n",
 		"user-data": "#!/bin/sh\necho made by user data >/www/user-data\necho user data ran\n",
-		"network-config": "ethernets:\n  eth9:\n    addresses:\n    - 10.9.9.2/24\n    match:\n      macaddress: 52:54:00:00:00:99\n" +
+		"network-config": "ethernets:\n  eth9:\n    addresses:\n    - 10.9.9.2/24\n    match:\n      macaddress: 52:54:00:00:00:99\n    set-name: eth7\n" +
 			"    nameservers:\n      addresses:\n      - 10.9.9.1\nversion: 2\n",
 	})
 	second := []string{"-netdev", "hubport,id=second,hubid=0", "-device", "virtio-net-pci,netdev=second,mac=52:54:00:00:00:99"}
@@ -107,7 +107,7 @@ func (m *machine) checkInfo() tinyInfo {
 		m.t.Errorf("keys %q", info.AuthorizedKeys)
 	}
 	if len(info.Interfaces) != 2 || info.Interfaces[0].MTU != 1500 || info.Interfaces[0].Addresses[0] != "10.0.2.15/24" ||
-		info.Interfaces[1].Addresses[0] != "10.9.9.2/24" {
+		info.Interfaces[1].Name != "eth7" || info.Interfaces[1].Addresses[0] != "10.9.9.2/24" {
 		m.t.Errorf("interfaces %+v", info.Interfaces)
 	}
 	if !slices.Equal(info.Resolv, []string{"nameserver 10.0.2.3"}) || !strings.HasPrefix(info.Routes[0], "default via 10.0.2.2") {
