@@ -47,11 +47,15 @@ func (w *work) leave(all []*member) {
 	}
 }
 
-// surplus returns the VMs to remove, as far as the pool's strategy permits.
+// surplus returns the VMs to remove, as far as the pool's strategy permits: none if the pool has changed since the cache
+// saw it.
 func (r *Reconciler) surplus(ctx context.Context, w *work, how scaleIn) ([]*member, error) {
 	n := len(w.active) - replicas.Wanted(w.pool.Spec.Replicas)
 	if n <= 0 || how.never {
 		return nil, nil
+	}
+	if same, err := replicas.Unchanged(ctx, r.live, w.pool); err != nil || !same {
+		return nil, err // the pool's event triggers the next step
 	}
 	candidates := slices.Clone(w.active)
 	if how.resting {

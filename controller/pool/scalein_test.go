@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/pool/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
@@ -48,6 +49,28 @@ func TestScaleInSelectors(t *testing.T) {
 	g.reconcile()
 	g.has("web-0", "web-1", "web-3")
 	g.status(3, 2)
+}
+
+// TestScaleInBehind: VMs are not too many because the cache does not yet know that the pool was enlarged.
+func TestScaleInBehind(t *testing.T) {
+	g := newRig(t)
+	g.add(2)
+	g.reconcile()
+	g.edit(func(pool *vmPool) { pool.Spec.Replicas, pool.Generation = new(int32(4)), 2 })
+	g.reconcile() // by the controller before
+	g.Behind = func(o client.Object) {
+		if pool, is := o.(*vmPool); is {
+			pool.Spec.Replicas, pool.Generation = new(int32(2)), 1
+		}
+	}
+	g.reconcile()
+	g.has("web-0", "web-1", "web-2", "web-3")
+	g.Behind = nil
+	g.edit(func(pool *vmPool) { pool.Spec.Replicas, pool.Generation = new(int32(2)), 3 })
+	g.reconcile()
+	if n := len(g.vms()); n != 2 {
+		t.Errorf("%d VMs, not 2", n)
+	}
 }
 
 // TestScaleInOpportunistic: only VMs that have stopped are removed, as many as are too

@@ -86,11 +86,25 @@ type object[T any] interface {
 // Exists asks the API server whether an owner still exists and is not being deleted,
 // which the cache may not know yet.
 func Exists[T any, P object[T]](ctx context.Context, live client.Reader, owner P) (bool, error) {
+	have, err := read[T](ctx, live, owner)
+	return have != nil, err
+}
+
+// Unchanged asks the API server whether an owner is as the cache has it. The cache of its objects may be newer than that
+// of owners: what another controller has made for a larger number of replicas is then no surplus.
+func Unchanged[T any, P object[T]](ctx context.Context, live client.Reader, owner P) (bool, error) {
+	have, err := read[T](ctx, live, owner)
+	return have != nil && have.GetGeneration() == owner.GetGeneration(), err
+}
+
+// read returns an owner as the API server has it; nil if it does not exist any more, or is being deleted.
+func read[T any, P object[T]](ctx context.Context, live client.Reader, owner P) (P, error) {
 	have := P(new(T))
-	if err := live.Get(ctx, client.ObjectKeyFromObject(owner), have); err != nil {
-		return false, client.IgnoreNotFound(err)
+	err := live.Get(ctx, client.ObjectKeyFromObject(owner), have)
+	if err != nil || have.GetUID() != owner.GetUID() || have.GetDeletionTimestamp() != nil {
+		return nil, client.IgnoreNotFound(err)
 	}
-	return have.GetUID() == owner.GetUID() && have.GetDeletionTimestamp() == nil, nil
+	return have, nil
 }
 
 // ReportPause sends KubeVirt's event to an owner that was paused or resumed, if it was.

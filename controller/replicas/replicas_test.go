@@ -69,6 +69,14 @@ func TestExists(t *testing.T) {
 		}
 	}
 	exists(owner, true)
+	changed := owner.DeepCopy()
+	changed.Generation++
+	exists(changed, true)
+	for o, want := range map[*corev1.ConfigMap]bool{owner: true, changed: false} {
+		if got, err := replicas.Unchanged(t.Context(), live, o); got != want || err != nil {
+			t.Errorf("generation %d is unchanged: %t, %v", o.Generation, got, err)
+		}
+	}
 	other := owner.DeepCopy()
 	other.UID = "2"
 	exists(other, false)

@@ -81,8 +81,14 @@ func fromTemplate(set *replicaSet, name string) *instance {
 	}
 }
 
-// remove deletes those very instances.
+// remove deletes those very instances, unless the set has changed since the cache saw it.
 func (r *Reconciler) remove(ctx context.Context, set *replicaSet, all []*instance) error {
+	if len(all) == 0 {
+		return nil
+	}
+	if same, err := replicas.Unchanged(ctx, r.Live, set); err != nil || !same {
+		return err // the set's event triggers the next step
+	}
 	return replicas.Each(all, func(vmi *instance) error { return r.removeOne(ctx, set, vmi) })
 }
 
