@@ -41,7 +41,10 @@ func (c *Cluster) DeployRelease(ctx context.Context, r Release) error {
 	}
 	_, err = c.Kubectl(ctx, "--namespace=nodevirt", "rollout", "status", "deployment/nodevirt-controller",
 		fmt.Sprintf("--timeout=%s", startLimit))
-	return err
+	if err != nil {
+		return err
+	}
+	return c.WaitFor(ctx, "apiservice/v1.admission.nodevirt.io", "condition=Available") // the API server looks now and then
 }
 
 // Push makes the controller's image, and pushes it by the name that the manifests have for it: all registries are
