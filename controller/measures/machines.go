@@ -57,7 +57,7 @@ func newMachines() machines {
 		"name", "namespace", "os", "workload", "flavor", "machine_type", "instance_type", "preference", "status", "status_group")
 	m.add(machineCreated, "When the VM was created, in seconds since the epoch.", "name", "namespace")
 	m.add(machineCards, "1 for a network card of a VM's template.", cardLabels()...)
-	m.add(requests, "What a VM's template asks for.", "name", "namespace", "resource", "unit", "source")
+	m.add(requests, "What a VM asks for, by its template and its instance type.", "name", "namespace", "resource", "unit", "source")
 	m.add(limits, "Limits of a VM's template.", "name", "namespace", "resource", "unit")
 	for _, group := range groups() {
 		m.add(since(group), "When a VM's status became "+group+", in seconds since the epoch, while it is.", "name", "namespace")
@@ -76,7 +76,7 @@ func (m machines) collect(all *objects, send sender) {
 				machine = t.Spec.Domain.Machine.Type
 			}
 			sendCards(send, m.set[machineCards], vm.Namespace, vm.Name, &t.Spec)
-			m.sendResources(send, vm)
+			m.sendResources(send, vm, all)
 		}
 		instanceType, preference := "", ""
 		if of := vm.Spec.Instancetype; of != nil {

@@ -182,7 +182,7 @@ func TestMoves(t *testing.T) {
 	check(map[string]float64{"vmi_migration_start_time_seconds" + of + "b": 1000, "vmi_migration_end_time_seconds" + of + "b status=succeeded": 1005})
 }
 
-// TestResources: what a template asks for; an instance type leaves the effective sizes open.
+// TestResources: what a template asks for; an instance type leaves the effective sizes open, but for the instance.
 func TestResources(t *testing.T) {
 	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	vm.Spec.Template = &kubevirt.VirtualMachineInstanceTemplateSpec{}
@@ -220,6 +220,17 @@ func TestResources(t *testing.T) {
 		"requests resource=memory source=domain unit=bytes": 3072, "requests resource=memory source=guest unit=bytes": 1024,
 		"requests resource=memory source=guest_effective unit=bytes": 1024, "requests resource=memory source=hugepages unit=bytes": 2048,
 		"limits resource=cpu unit=cores": 2, "limits resource=memory unit=bytes": 4096,
+	})
+	vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	vmi.Spec.Domain.CPU, vmi.Spec.Domain.Memory = &kubevirt.CPU{Sockets: 2}, &kubevirt.Memory{Guest: new(resource.MustParse("5Ki"))}
+	c.Add(t, vmi)
+	check(none, &kubevirt.InstancetypeMatcher{Name: "small"}, map[string]float64{}) // it is another's
+	fakecluster.Change(t, c, vmi, func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)}
+	})
+	check(none, &kubevirt.InstancetypeMatcher{Name: "small"}, map[string]float64{
+		"requests resource=cpu source=domain unit=sockets": 2, "requests resource=cpu source=guest_effective unit=cores": 2,
+		"requests resource=memory source=guest unit=bytes": 5120, "requests resource=memory source=guest_effective unit=bytes": 5120,
 	})
 }
 

@@ -3,6 +3,7 @@ package measures
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -21,23 +22,29 @@ type objects struct {
 	snapshots  snapshot.VirtualMachineSnapshotList
 	pvcs       corev1.PersistentVolumeClaimList
 
-	byKey map[client.ObjectKey]*kubevirt.VirtualMachine // the machines; see machine
+	machine  func(client.ObjectKey) *kubevirt.VirtualMachine         // nil if there is none
+	instance func(client.ObjectKey) *kubevirt.VirtualMachineInstance // nil if there is none
 }
 
-// machine returns a VM, and nil if there is none.
-func (o *objects) machine(key client.ObjectKey) *kubevirt.VirtualMachine {
-	if o.byKey == nil {
-		o.byKey = make(map[client.ObjectKey]*kubevirt.VirtualMachine, len(o.machines.Items))
-		for i := range o.machines.Items {
-			o.byKey[client.ObjectKeyFromObject(&o.machines.Items[i])] = &o.machines.Items[i]
+// byKey returns a function that looks up a list's items. The first call makes its table: most scrapes need none.
+func byKey[T any, P interface {
+	*T
+	client.Object
+}](items *[]T) func(client.ObjectKey) P {
+	table := sync.OnceValue(func() map[client.ObjectKey]P {
+		all := make(map[client.ObjectKey]P, len(*items))
+		for i := range *items {
+			all[client.ObjectKeyFromObject(P(&(*items)[i]))] = &(*items)[i]
 		}
-	}
-	return o.byKey[key]
+		return all
+	})
+	return func(key client.ObjectKey) P { return table()[key] }
 }
 
 // read reads the objects from a cache.
 func read(ctx context.Context, c client.Reader, source config.Source) (*objects, error) {
 	var all objects
+	all.machine, all.instance = byKey(&all.machines.Items), byKey(&all.instances.Items)
 	var err error
 	if all.config, err = source.Read(ctx); err != nil {
 		return nil, err

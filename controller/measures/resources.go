@@ -4,7 +4,9 @@ import (
 	"cmp"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const (
@@ -14,13 +16,19 @@ const (
 	bytes    = "bytes"
 	cpu      = "cpu"
 	cores    = "cores"
-	// effective is what the guest gets by the template alone.
+	// effective is what the guest gets.
 	effective = "guest_effective"
 )
 
-// sendResources sends what a VM's template asks for. A VM's instance type adds to that, so there is no effective size then.
-func (m machines) sendResources(send sender, vm *kubevirt.VirtualMachine) {
-	d := &vm.Spec.Template.Spec.Domain
+// sendResources sends what a VM asks for. The part of its instance type is known of its instance alone: while there is none,
+// the template counts, without an effective size.
+func (m machines) sendResources(send sender, vm *kubevirt.VirtualMachine, all *objects) {
+	d, complete := &vm.Spec.Template.Spec.Domain, vm.Spec.Instancetype == nil
+	if !complete {
+		if vmi := all.instance(client.ObjectKeyFromObject(vm)); vmi != nil && metav1.IsControlledBy(vmi, vm) {
+			d, complete = &vmi.Spec.Domain, true
+		}
+	}
 	request := func(value float64, kind, unit, source string) {
 		if value > 0 {
 			send(m.set[requests], value, vm.Name, vm.Namespace, kind, unit, source)
@@ -31,7 +39,6 @@ func (m machines) sendResources(send sender, vm *kubevirt.VirtualMachine) {
 			send(m.set[limits], value, vm.Name, vm.Namespace, kind, unit)
 		}
 	}
-	complete := vm.Spec.Instancetype == nil
 	asked := float64(d.Resources.Requests.Memory().Value())
 	guest, page := guestMemory(d.Memory)
 	request(asked, memory, bytes, "domain")
