@@ -186,7 +186,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	both := libvirtd{o.Driver.Lifecycle, o.Driver.Observer}
 	moves = move.New(move.Options{
 		Table: vms, Tasks: tasks, Disks: o.Disks.Attachments, Groups: groups, Sandboxes: sandboxes, Pods: o.Pods, Conditions: conditions,
-		Domains: both, Copies: both, Life: func() move.Life { return life }, Describe: describer.Describe,
+		Domains: both, Copies: both, Life: func() move.Life { return life }, Describe: describer.Describe, Hooks: o.Hooks,
 		Listen: netsetup.Listen, Dial: netsetup.DialFrom, ListenNode: netsetup.ListenNode, DialNode: netsetup.DialNode, Libvirtd: o.Libvirtd, Accelerator: o.Accelerator, CPU: o.NodeCPU, Layout: paths,
 		Limits: handover.DefaultLimits(), Logger: o.Logger,
 	})

@@ -80,7 +80,6 @@ func Bound(r record.Container) []string {
 	s := r.Spec
 	add(r.Dumping(), "its memory is being dumped")
 	add(r.BackingUp(), "its disks are being backed up")
-	add(s.Hooks != nil, "it has hook sidecars: those of its next pod could make another VM of it")
 	add(len(s.Filesystems) > 0, "it has file systems, which are on its node")
 	add(len(s.HostDevices) > 0, "it has devices of its node")
 	add(s.LaunchSecurity.Encrypts(), "its memory is encrypted for its node")

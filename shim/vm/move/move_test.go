@@ -140,6 +140,7 @@ func newRigOn(t *testing.T, on domain.Accelerator) *rig {
 			c.Spec.Interfaces, c.Spec.Disks = nil, nil // a card needs a network, and a disk content
 			return domain.Description{Name: c.Domain.Name, UUID: c.Domain.UUID, Spec: c.Spec, Accelerator: domain.TCG, Emulator: "/qemu"}
 		},
+		Hooks:  vmtest.NewHooks(s),
 		Listen: func(context.Context, string, uint16) (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") },
 		Dial: func(ctx context.Context, _ string, to netip.AddrPort) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
@@ -366,8 +367,7 @@ func TestCheck(t *testing.T) {
 				s.Interfaces[0].Ports = append(s.Interfaces[0].Ports, vmspec.Port{Protocol: "tcp", Number: uint16(n)})
 			}
 		},
-		"file systems":  func(s *vmspec.Spec) { s.Filesystems = []vmspec.Filesystem{{}} },
-		"hook sidecars": func(s *vmspec.Spec) { s.Hooks = &vmspec.Hooks{} },
+		"file systems": func(s *vmspec.Spec) { s.Filesystems = []vmspec.Filesystem{{}} },
 		"encrypted for its node": func(s *vmspec.Spec) {
 			s.LaunchSecurity = &vmspec.LaunchSecurity{Encryption: vmspec.EncryptionSEV}
 		},
@@ -378,7 +378,7 @@ func TestCheck(t *testing.T) {
 	} {
 		var c record.Container
 		c.Spec.Interfaces = []vmspec.Interface{{Name: "n", Binding: vmspec.BindingMasquerade}}
-		c.Spec.TPM = true // its state is in QEMU's stream
+		c.Spec.TPM, c.Spec.Hooks = true, &vmspec.Hooks{} // the TPM's state is in QEMU's stream
 		c.Spec.State = &vmspec.State{TPM: true, Variables: true}
 		c.Spec.Firmware.UEFI, c.Spec.Board.Hyperv = &vmspec.UEFI{}, &vmspec.Hyperv{}
 		c.Spec.Disks = slices.Concat(disk(vmspec.SourceImage, vmspec.ModeFile), disk(vmspec.SourceEmpty, ""), disk(vmspec.SourceSeed, ""),

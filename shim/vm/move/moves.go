@@ -79,6 +79,12 @@ type Sandboxes interface {
 	NetworkNamespace(ctx context.Context, sandboxID string) (string, error)
 }
 
+// Hooks calls the hook sidecars of VMs; [hooks.Hooks].
+type Hooks interface {
+	// OnDefineDomain returns the XML of a VM's domain as its sidecars want it.
+	OnDefineDomain(ctx context.Context, r record.Container, xml string) (string, error)
+}
+
 // Conditions reports VMs to the API server; package report's Conditions.
 type Conditions interface {
 	// SetUnsettled reports why a guest that is handed over is paused; empty if it is not.
@@ -101,6 +107,7 @@ type Options struct {
 	Life func() Life
 	// Describe returns a VM's domain.
 	Describe func(r record.Container) domain.Description
+	Hooks    Hooks
 	// Listen and Dial are netsetup's, inside a pod's network namespace.
 	Listen func(ctx context.Context, netns string, port uint16) (net.Listener, error)
 	Dial   func(ctx context.Context, netns string, to netip.AddrPort) (net.Conn, error)

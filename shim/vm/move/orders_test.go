@@ -138,6 +138,24 @@ func TestReceive(t *testing.T) {
 	}
 }
 
+// TestReceiveHooks: the sidecars of the next pod make the domain as those of the former did, or the guest stays.
+func TestReceiveHooks(t *testing.T) {
+	r := newRig(t)
+	v := r.vm(t, "b", uid)
+	assert.NilError(t, r.change(t.Context(), v, func(c *record.Container) { c.Spec.Hooks = &vmspec.Hooks{} }))
+	wanted := order.Reception{
+		Migration: order.Migration{Migration: uid}, Source: strings.Repeat("ab", 32),
+		Guest: &order.Guest{UUID: vmID, Disks: map[string]string{"root": "sha256:1 /disk"}},
+	}
+	const call = "Hooks.OnDefineDomain"
+	r.script.FailOnce(call, errors.New("silent"))
+	_, err := do[order.Identity](t, r, v, order.Receive, wanted)
+	wantError(t, err, "silent")
+	if _, err := do[order.Identity](t, r, v, order.Receive, wanted); err != nil || r.script.Count(call) != 2 {
+		t.Errorf("%v, %v", err, r.script.Calls())
+	}
+}
+
 // TestReceiveFiles: a guest comes only where its files on PVCs are found, and the answer says so.
 func TestReceiveFiles(t *testing.T) {
 	r := newRig(t)

@@ -189,6 +189,9 @@ func (m *targets) listen(ctx context.Context, v *table.VM, one *migration, peer 
 	}
 	within, cancel := background.AtMost(ctx, patience)
 	defer cancel()
+	if text, err = m.o.Hooks.OnDefineDomain(within, whole, text); err != nil { // libvirt compares it with the source's
+		return err
+	}
 	taps, err := m.o.Life().PassTaps(within, v)
 	if err != nil {
 		return err

@@ -201,6 +201,9 @@ func check(r record.Container, held []string) error {
 // the disks on PVCs whose content is saved together with the memory.
 func Fits(r record.Container, held []string) error {
 	why := move.Bound(r)
+	if r.Spec.Hooks != nil {
+		why = append(why, "it has hook sidecars: those of its next pod could make another VM of it")
+	}
 	if len(r.Plugged) > 0 {
 		why = append(why, "it has got disks since it runs, which checkpoints do not support")
 	}
