@@ -70,6 +70,36 @@ func TestKubeVirtsHookExamples(t *testing.T) {
 	}
 }
 
+// TestVMsWithSidecarsMove: a guest moves if the sidecar of its next pod makes the domain as the former did. Otherwise it
+// stays where it is, and the migration says what differs.
+func TestVMsWithSidecarsMove(t *testing.T) {
+	assert.NilError(t, suite.PushSidecars(t.Context(), sidecarShim, "kubevirt/example-hook-sidecar:devel"))
+	withSidecars(t)
+	for name, tt := range map[string]struct{ value, phase, words string }{
+		"same-sidecar":  {"as ever", "Succeeded", ""},
+		"other-sidecar": {"$(cat /proc/sys/kernel/random/uuid)", "Failed", "Target sysinfo chassis serial"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kubectl(t, "create", "configmap", name, "--from-literal=hook.sh=#!/bin/sh\n"+
+				`echo "$4" | sed "s|</sysinfo>|<chassis><entry name='serial'>`+tt.value+`</entry></chassis></sysinfo>|"`)
+			undo(t, func(ctx context.Context) error {
+				_, err := suite.Kubectl(ctx, "delete", "configmap", name)
+				return err
+			})
+			vmi := strangersVMI(name, func(_, _, _ object) {})
+			vmi["metadata"].(object)["annotations"] = object{"hooks.kubevirt.io/hookSidecars": `[{"args": ["--version", "v1alpha2"], "configMap": {"name": "` + name + `", "key": "hook.sh", "hookPath": "/usr/bin/onDefineDomain"}}]`}
+			made(t, vmi)
+			boot, node := answerOf(t, name, ""), vmiField(t, name, ".status.nodeName")
+			made(t, object{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration", "metadata": object{"name": name}, "spec": object{"vmiName": name}})
+			assert.NilError(t, suite.WaitFor(t.Context(), "vmim/"+name, "jsonpath={.status.phase}="+tt.phase))
+			assert.Equal(t, answerOf(t, name, ""), boot, "the guest booted again")
+			now, reason := vmiField(t, name, ".status.nodeName"), vmiField(t, name, ".status.migrationState.failureReason")
+			assert.Equal(t, now == node, tt.phase == "Failed", "the guest is on %s, and was on %s: %s", now, node, reason)
+			assert.Assert(t, strings.Contains(reason, tt.words), reason)
+		})
+	}
+}
+
 // withSidecars enables KubeVirt's feature gate.
 func withSidecars(t *testing.T) {
 	t.Helper()
