@@ -15,16 +15,6 @@ type Kind struct {
 	Plural, Singular string
 }
 
-// DataVolume is CDI's.
-func DataVolume() Kind {
-	return Kind{cdi.SchemeGroupVersion.WithKind("DataVolume"), "datavolumes", "datavolume"}
-}
-
-// DataSource is CDI's.
-func DataSource() Kind {
-	return Kind{cdi.SchemeGroupVersion.WithKind(cdi.DataVolumeDataSource), "datasources", "datasource"}
-}
-
 // Network is the kind of the objects that describe networks of Multus.
 func Network() Kind {
 	version := schema.GroupVersion{Group: "k8s.cni.cncf.io", Version: "v1"}
@@ -32,7 +22,13 @@ func Network() Kind {
 }
 
 // Kinds returns all of them.
-func Kinds() []Kind { return []Kind{DataVolume(), DataSource(), Network()} }
+func Kinds() []Kind {
+	return []Kind{
+		{cdi.SchemeGroupVersion.WithKind("DataVolume"), "datavolumes", "datavolume"},
+		{cdi.SchemeGroupVersion.WithKind(cdi.DataVolumeDataSource), "datasources", "datasource"},
+		Network(),
+	}
+}
 
 // Has reports whether a kind is one of them.
 func Has(kind schema.GroupVersionKind) bool {
