@@ -1,0 +1,34 @@
+package witness
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestContainer(t *testing.T) {
+	id := strings.Repeat("a1", 32)
+	for groups, want := range map[string]string{
+		"0::/kubepods/besteffort/pod1/" + id + "\n":                                                id,
+		"0::/kubepods.slice/kubepods-pod1.slice/nodevirt-" + id + ".scope\n":                       id,
+		"12:pids:/x/" + id + "\n4:memory:/x/" + id + "\n0::/\n":                                    id,
+		"0::/x/" + id + "/vcpu0\n":                                                                 id,
+		"0::/kubepods.slice/cri-containerd-" + id + ".scope\n":                                     "",
+		"0::/machine.slice/machine-qemu\\x2d1\\x2ddefault.scope\n":                                 "",
+		"0::/system.slice/containerd.service/kubepods-pod1.slice:cri-containerd:" + id[:40] + "\n": "",
+		"": "",
+	} {
+		if got := container(groups); got != want {
+			t.Errorf("%q: %q", groups, got)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	s, err := parseStatus("Name:\tqemu\nState:\tZ (zombie)\nUid:\t5001\t5001\t5001\t5001\nThreads:\t3\n")
+	if err != nil || s.uid != 5001 || !s.zombie || s.dead() {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := parseStatus("Uid:\tx\n"); err == nil {
+		t.Error("a user that is no number")
+	}
+}

@@ -1,0 +1,231 @@
+package witness
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Node finds the processes of one node's VMs.
+type Node struct {
+	// FirstUID is the first of UIDs user IDs of VMs.
+	FirstUID, UIDs uint32
+}
+
+// proc is where the kernel shows processes.
+const proc = "/proc"
+
+// Process is a process of a VM's user.
+type Process struct {
+	PID int
+	UID uint32
+	// Emulator is true for the QEMU that runs a guest, and false for processes beside it, which show a disk
+	// or read an image.
+	Emulator bool
+	// Domain and UUID are libvirt's names of the VM, from the command line, which a guest that has taken over
+	// its QEMU can change; empty if it has none.
+	Domain, UUID string
+	// Container is the ID of the VM's container, from the cgroup; empty until QEMU is placed, before the
+	// guest's first instruction.
+	Container string
+}
+
+// Identity is what a record knows of a VM.
+type Identity struct {
+	Container string
+	// UID is 0 if it is not known.
+	UID uint32
+}
+
+// Is reports whether a process is the QEMU of a VM.
+func (p Process) Is(id Identity) bool {
+	return p.Emulator && (id.UID != 0 && p.UID == id.UID || id.Container != "" && p.Container == id.Container)
+}
+
+// Of returns whether a VM has a QEMU on the node.
+func Of(all []Process, id Identity) Presence {
+	for _, p := range all {
+		if p.Is(id) {
+			return Present
+		}
+	}
+	return Absent
+}
+
+// Processes returns the processes of VMs' users.
+func (n Node) Processes() ([]Process, error) {
+	entries, err := os.ReadDir(proc)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var all []Process
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		p, there, err := n.read(pid)
+		if err != nil {
+			return nil, fmt.Errorf("list processes: %w", err)
+		}
+		if there {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+// Users returns the user IDs of VMs that processes have.
+func (n Node) Users() (map[uint32]bool, error) {
+	all, err := n.Processes()
+	if err != nil {
+		return nil, err
+	}
+	used := map[uint32]bool{}
+	for _, p := range all {
+		used[p.UID] = true
+	}
+	return used, nil
+}
+
+const (
+	// maxStatus is longer than any /proc/PID/status.
+	maxStatus = 64 << 10
+	// maxCmdline is enough for the beginning of QEMU's command line, which names the domain. A process can
+	// make its command line as long as its memory.
+	maxCmdline = 64 << 10
+)
+
+// read returns a process, and false for one that is not of a VM's user, or that has ended.
+func (n Node) read(pid int) (p Process, there bool, err error) {
+	dir := filepath.Join(proc, strconv.Itoa(pid))
+	text, err := head(filepath.Join(dir, "status"), maxStatus)
+	if ended(err) {
+		return p, false, nil
+	}
+	if err != nil {
+		return p, false, err
+	}
+	s, err := parseStatus(string(text))
+	if err != nil {
+		return p, false, fmt.Errorf("process %d: %w", pid, err)
+	}
+	if s.uid-n.FirstUID >= n.UIDs || s.dead() {
+		return p, false, nil
+	}
+	p = Process{PID: pid, UID: s.uid}
+	cmdline, err := head(filepath.Join(dir, "cmdline"), maxCmdline)
+	if err != nil && !ended(err) {
+		return p, false, err
+	}
+	p.Domain, p.UUID = names(cmdline)
+	groups, err := head(filepath.Join(dir, "cgroup"), maxCmdline)
+	if err != nil && !ended(err) {
+		return p, false, err
+	}
+	p.Container = container(string(groups))
+	// A process whose first thread has ended shows neither program nor command line.
+	p.Emulator = p.Domain != "" || s.zombie || isEmulator(dir)
+	return p, true, nil
+}
+
+// status is what /proc/PID/status says.
+type status struct {
+	uid     uint32
+	zombie  bool
+	threads int
+}
+
+// dead reports whether no thread of the process runs: its files are closed.
+func (s status) dead() bool { return s.zombie && s.threads <= 1 }
+
+func parseStatus(text string) (status, error) {
+	var s status
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(line, ":")
+		fields := strings.Fields(value)
+		if len(fields) == 0 {
+			continue
+		}
+		switch key {
+		case "State":
+			s.zombie = fields[0] == "Z" || fields[0] == "X"
+		case "Uid":
+			uid, err := strconv.ParseUint(fields[0], 10, 32)
+			if err != nil {
+				return s, fmt.Errorf("user %q is not a number", fields[0])
+			}
+			s.uid = uint32(uid)
+		case "Threads":
+			threads, err := strconv.Atoi(fields[0])
+			if err != nil {
+				return s, fmt.Errorf("%q threads is not a number", fields[0])
+			}
+			s.threads = threads
+		}
+	}
+	return s, nil
+}
+
+// isEmulator looks at the program that a process executes, which the process cannot change.
+func isEmulator(dir string) bool {
+	program, err := os.Readlink(filepath.Join(dir, "exe"))
+	if err != nil {
+		return false
+	}
+	base := filepath.Base(program)
+	return strings.HasPrefix(base, "qemu-system-") || strings.HasPrefix(base, "qemu-kvm")
+}
+
+// names returns the domain's name and UUID from QEMU's command line.
+func names(cmdline []byte) (name, uuid string) {
+	args := bytes.Split(cmdline, []byte{0})
+	for i, arg := range args {
+		if found, ok := strings.CutPrefix(string(arg), "guest="); ok && name == "" {
+			name, _, _ = strings.Cut(found, ",")
+		}
+		if string(arg) == "-uuid" && i+1 < len(args) && uuid == "" {
+			uuid = string(args[i+1])
+		}
+	}
+	return name, uuid
+}
+
+// groupName is a VM's cgroup: the container's ID, or a systemd scope with it.
+var groupName = regexp.MustCompile(`^(?:nodevirt-)?([0-9a-f]{64})(?:\.scope)?$`)
+
+// container finds the container's ID in /proc/PID/cgroup.
+func container(groups string) string {
+	for line := range strings.Lines(groups) {
+		for part := range strings.SplitSeq(strings.TrimSpace(line), "/") {
+			if found := groupName.FindStringSubmatch(part); found != nil {
+				return found[1]
+			}
+		}
+	}
+	return ""
+}
+
+// head reads the beginning of a file, whose length a guest may control.
+func head(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// ended reports whether an error means that the process has ended.
+func ended(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
+}

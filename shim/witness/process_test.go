@@ -1,0 +1,205 @@
+package witness_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/shim/witness"
+	"github.com/nodevirt/nodevirt/test/loopdev"
+	"github.com/nodevirt/nodevirt/test/needs"
+)
+
+// user is one that no other process has.
+const user = 3_987_654_001
+
+var node = witness.Node{FirstUID: user, UIDs: 3}
+
+// start starts a process of a VM's user, with arguments as of QEMU.
+func start(t *testing.T, uid uint32, script string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", append([]string{"-c", script}, args...)...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+const (
+	// lives runs until it is killed; builtins alone, since a child would be a process of the user too.
+	lives = `echo; while :; do read x < /dev/null; done`
+	// deaf does not heed SIGTERM.
+	deaf = `trap "" TERM; ` + lives
+)
+
+func qemu(name string) []string {
+	return []string{"qemu", "-name", "guest=" + name + ",debug-threads=on", "-uuid", "7f0c"}
+}
+
+func find(t *testing.T) []witness.Process {
+	t.Helper()
+	all, err := node.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestProcesses(t *testing.T) {
+	needs.Parts(t, "root")
+	if all := find(t); len(all) != 0 {
+		t.Fatalf("before the test: %+v", all)
+	}
+	guest := start(t, user, lives, qemu("default_web_012345678901")...)
+	helper := start(t, user+1, lives)
+	start(t, user+3, lives, qemu("beyond")...) // of no VM's user
+	byPID := map[int]witness.Process{}
+	for _, p := range find(t) {
+		byPID[p.PID] = p
+	}
+	g, h := byPID[guest.Process.Pid], byPID[helper.Process.Pid]
+	if len(byPID) != 2 || !g.Emulator || g.UID != user || g.Domain != "default_web_012345678901" || g.UUID != "7f0c" || h.Emulator || h.UID != user+1 {
+		t.Errorf("found %+v", byPID)
+	}
+	for name, c := range map[string]struct {
+		id   witness.Identity
+		want witness.Presence
+	}{
+		"by its user":            {witness.Identity{Container: "a", UID: user}, witness.Present},
+		"of a user without QEMU": {witness.Identity{UID: user + 1}, witness.Absent},
+		"of an unknown user":     {witness.Identity{Container: "a"}, witness.Absent},
+		"of nothing":             {witness.Identity{}, witness.Absent},
+	} {
+		if got := witness.Of(find(t), c.id); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	users, err := node.Users()
+	if err != nil || len(users) != 2 || !users[user] || !users[user+1] {
+		t.Errorf("users %v, %v", users, err)
+	}
+	// A zombie has closed its files.
+	if err := guest.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for witness.Of(find(t), witness.Identity{UID: user}) == witness.Present {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestEnd(t *testing.T) {
+	needs.Parts(t, "root")
+	other := start(t, user+1, lives, qemu("other")...)
+	for _, script := range []string{lives, deaf} {
+		guest := start(t, user, script, qemu("one")...)
+		p := find(t)
+		watched := make(chan error, 1)
+		for _, one := range p {
+			if one.PID == guest.Process.Pid {
+				go func() { watched <- node.AwaitEnd(context.Background(), one) }()
+			}
+		}
+		if err := node.End(t.Context(), witness.Identity{UID: user}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-watched; err != nil {
+			t.Error(err)
+		}
+		all := find(t)
+		if witness.Of(all, witness.Identity{UID: user}) != witness.Absent || witness.Of(all, witness.Identity{UID: user + 1}) != witness.Present {
+			t.Errorf("left: %+v", all)
+		}
+	}
+	if err := node.End(t.Context(), witness.Identity{UID: user}); err != nil {
+		t.Errorf("of one that does not run: %v", err)
+	}
+	// Another process with the ID of one that has ended.
+	gone := witness.Process{PID: other.Process.Pid, UID: user}
+	if err := node.AwaitEnd(t.Context(), gone); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHolders: by each node of the device, whichever name that has.
+func TestHolders(t *testing.T) {
+	needs.Parts(t, "root")
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	loop := loopDevice(t)
+	var st unix.Stat_t
+	if err := unix.Stat(loop, &st); err != nil {
+		t.Fatal(err)
+	}
+	found, err := node.Holders(st.Rdev)
+	if err != nil || len(found) != 0 {
+		t.Fatalf("held by %v, %v", found, err)
+	}
+	second := filepath.Join("/dev", "nodevirt-witness-test-"+filepath.Base(dir)+filepath.Base(loop))
+	if err := unix.Mknod(second, unix.S_IFBLK|0o666, int(st.Rdev)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(second) })
+	if err := os.Chmod(second, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	writer := start(t, user, "exec 5<>"+second+"; "+lives, qemu("writer")...)
+	reader := start(t, user+1, "exec 5<"+second+"; "+lives, qemu("reader")...)
+	found, err = node.Holders(st.Rdev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes := map[int]bool{}
+	for _, h := range found {
+		writes[h.PID] = h.Writes
+	}
+	if w, there := writes[writer.Process.Pid]; !there || !w {
+		t.Errorf("the writer is not found: %v", found)
+	}
+	if w, there := writes[reader.Process.Pid]; !there || w || len(found) != 2 {
+		t.Errorf("the reader is not found: %v", found)
+	}
+	for _, h := range found {
+		if h.Writes && !strings.Contains(h.String(), "of domain writer") {
+			t.Errorf("named %q", h)
+		}
+	}
+}
+
+// loopDevice returns a block device of the test's own.
+func loopDevice(t *testing.T) string {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(t.TempDir(), "disk"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := file.Truncate(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	loop, err := loopdev.Attach(file, unix.LO_FLAGS_AUTOCLEAR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = loop.Close() })
+	return loop.Name()
+}
