@@ -43,6 +43,9 @@ const (
 // as Completed, Error or OOMKilled.
 const (
 	ReasonRunning = "GuestRunning"
+	// ReasonDisputed: the guest runs, and libvirt or the node's record has lost it. The message says which, and how
+	// to end the guest.
+	ReasonDisputed = "StateDisputed"
 	// ReasonCreateFailed: the node refused the container, or failed to create it.
 	// The kubelet retries.
 	ReasonCreateFailed = "CreateFailed"

@@ -26,6 +26,7 @@ type ends struct {
 	domains    ender
 	observer   Observer
 	processes  Processes
+	witness    Witness
 	libvirtd   connector
 	disks      DiskMaker
 	groups     Groups
@@ -50,11 +51,12 @@ type endState struct {
 	unwatched atomic.Bool // the guest's watchdog expired, and powers the VM off
 	unserved  atomic.Bool // a virtiofsd ended before the VM
 	cleaning  atomic.Bool // cleanLater is at work
+	disputing atomic.Bool // settleLater is at work
 }
 
 func newEnds(o Options, down *teardown, p *pending) *ends {
 	e := &ends{
-		table: o.Table, domains: o.Domains, observer: o.Observer, processes: o.Processes, libvirtd: o.Connection,
+		table: o.Table, domains: o.Domains, observer: o.Observer, processes: o.Processes, witness: o.Witness, libvirtd: o.Connection,
 		disks: o.DiskMaker, groups: o.Groups, agents: o.Agents, conditions: o.Conditions,
 		events: o.Events, moves: o.Moves, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
 		down: down, pending: p, errors: newDiskErrors(o),
@@ -88,7 +90,7 @@ func lockIfThere(ctx context.Context, v *table.VM) (r record.Container, unlock f
 }
 
 // settle records the end of a guest that has ended, and undoes what was made for
-// it. It changes no VM that runs.
+// it. It changes no VM that runs, and none whose QEMU is there though libvirt says that the guest has ended.
 func (e *ends) settle(ctx context.Context, v *table.VM) error {
 	r, unlock, err := lockIfThere(ctx, v)
 	if err != nil || unlock == nil {
@@ -99,8 +101,9 @@ func (e *ends) settle(ctx context.Context, v *table.VM) error {
 		return nil // the migration decides about a guest that comes
 	}
 	state, err := stateOf(ctx, e.observer, r)
+	lost := errors.Is(err, domain.ErrNotFound)
 	switch {
-	case errors.Is(err, domain.ErrNotFound):
+	case lost:
 		state = domain.State{Status: domain.StatusShutoff, Reason: domain.ReasonFailed}
 	case err != nil:
 		return fmt.Errorf("ask for the state of VM container %q: %w", r.ID, err)
@@ -109,8 +112,12 @@ func (e *ends) settle(ctx context.Context, v *table.VM) error {
 		e.errors.resume(v)
 	}
 	if state.Status != domain.StatusShutoff {
+		e.agree(v)
 		e.conditions.SetState(v, state)
 		return nil
+	}
+	if over, err := e.over(ctx, v, r, lost); err != nil || !over {
+		return err
 	}
 	return e.finish(ctx, v, r, state.Reason)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/virtiofs"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/shim/witness"
 )
 
 // The parts that a VM is made of. Each interface names the type that implements
@@ -73,6 +74,14 @@ type Processes interface {
 	AwaitProcess(ctx context.Context, name string) (pid int, err error)
 	// AwaitEnd waits until the process is no longer the domain's QEMU.
 	AwaitEnd(ctx context.Context, name string, pid int) error
+}
+
+// Witness finds and ends the QEMUs of VMs, whatever libvirt and the records say; [witness.Node].
+type Witness interface {
+	Processes() ([]witness.Process, error)
+	// End ends a VM's QEMU and waits for it. A VM without one is no error.
+	End(ctx context.Context, id witness.Identity) error
+	AwaitEnd(ctx context.Context, p witness.Process) error
 }
 
 // Memory changes and reads how much of its RAM a guest has, in bytes; [domain.Balloon].

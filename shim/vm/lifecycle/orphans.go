@@ -33,14 +33,12 @@ func (c *recovery) refuse() error {
 	if err != nil {
 		return err
 	}
-	users := false
 	for _, f := range all {
 		c.log.Error("a record cannot be used, and its VM is left alone", "kind", f.Kind, "id", f.ID, "path", f.Path,
 			"error", f.Err, "remedy", `see "Records that cannot be used" in docs/node.md`)
 		switch f.Kind {
 		case "container":
 			c.refuseContainer(f)
-			users = true
 		case "sandbox":
 			if f.Sandbox.Handler == "" {
 				f.Sandbox.Handler = c.handler
@@ -48,10 +46,7 @@ func (c *recovery) refuse() error {
 			c.table.RefuseSandbox(f.Sandbox, f.Err)
 		}
 	}
-	if !users {
-		return nil
-	}
-	return c.table.ReserveUsersInUse()
+	return nil
 }
 
 // refuseContainer reserves the disks of a container whose guest may run, and enters

@@ -108,8 +108,11 @@ func runPhases(ctx context.Context, s *start, all []phase, measure func(record.P
 	return nil
 }
 
+// errMayRun means that QEMU is there or may be, and uses what other phases would release.
+var errMayRun = errors.New("the VM's QEMU may run")
+
 // undoPhases undoes the phases, the last first, whatever of them was done. It
-// records in r, which the caller writes, whether all is undone now.
+// records in r, which the caller writes, whether all is undone now. While QEMU may run it releases nothing.
 func undoPhases(ctx context.Context, t *teardown, r *record.Container) error {
 	if !r.Unclean {
 		return nil
@@ -122,6 +125,9 @@ func undoPhases(ctx context.Context, t *teardown, r *record.Container) error {
 		}
 		if err := undoPhase(ctx, t, one, r); err != nil {
 			errs = append(errs, fmt.Errorf("undo %s: %w", one.name, err))
+			if errors.Is(err, errMayRun) {
+				break
+			}
 		}
 	}
 	r.Unclean = len(errs) > 0

@@ -64,6 +64,10 @@ func (e *ends) discard(ctx context.Context, v *table.VM) error {
 	if err := e.down.run(ctx, v, &r); err != nil {
 		return err
 	}
+	// Also of a VM whose record says that it never ran: the record may be an old one.
+	if err := e.witness.End(ctx, identityOf(r)); err != nil {
+		return err
+	}
 	if err := e.disks.Remove(ctx, r); err != nil {
 		return err
 	}

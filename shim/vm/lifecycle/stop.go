@@ -51,7 +51,11 @@ func (e *ends) stop(ctx context.Context, v *table.VM, timeout time.Duration) err
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("stop VM container %q: %w", r.ID, err)
 	}
-	if err := e.powerOff(ctx, r); err != nil {
+	err = e.powerOff(ctx, r)
+	if err == nil {
+		err = e.endQEMU(ctx, r)
+	}
+	if err != nil {
 		return fmt.Errorf("stop VM container %q: %w%s", r.ID, err, stopRemedy(err))
 	}
 	return e.settle(ctx, v)

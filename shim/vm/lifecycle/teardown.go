@@ -3,12 +3,14 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/witness"
 )
 
 // teardown undoes what a start made. It works from the record alone.
@@ -21,6 +23,7 @@ type teardown struct {
 	layout      layout.Layout
 	disks       DiskAttacher
 	domains     ender
+	witness     Witness
 	agents      Agents
 	hooks       Hooks
 	hostDevices hostdevice.Node
@@ -81,12 +84,22 @@ func (t *teardown) shutDownHooks(ctx context.Context, r *record.Container) error
 	return nil
 }
 
+// removeDomain ends QEMU and has libvirt forget the domain. It is the first undo: while QEMU may run, nothing that QEMU
+// uses is released.
 func (t *teardown) removeDomain(ctx context.Context, r *record.Container) error {
-	if err := t.domains.Destroy(ctx, r.Domain.UUID); err != nil {
+	err := t.domains.Destroy(ctx, r.Domain.UUID)
+	if err == nil {
+		err = t.domains.Undefine(ctx, r.Domain.UUID)
+	}
+	if err != nil {
+		if all, unknown := t.witness.Processes(); unknown != nil || witness.Of(all, identityOf(*r)) != witness.Absent {
+			return errors.Join(errMayRun, err, unknown)
+		}
 		return err
 	}
-	if err := t.domains.Undefine(ctx, r.Domain.UUID); err != nil {
-		return err
+	// libvirt may have forgotten the domain.
+	if err := t.witness.End(ctx, identityOf(*r)); err != nil {
+		return fmt.Errorf("%w: %w", errMayRun, err)
 	}
 	return errors.Join(t.agents.RemoveSockets(r.ID), os.RemoveAll(t.layout.MigrationDir(r.ID)))
 }

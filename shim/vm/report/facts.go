@@ -45,6 +45,9 @@ func (c *Conditions) state(v *table.VM, r record.Container) podstatus.Facts {
 			f.Reason, f.Machine.Paused, f.Message = condition.ReasonPausedMigration, condition.ReasonPausedMigration, *message
 		}
 	}
+	if dispute := v.Dispute(); dispute != "" {
+		f.Reason, f.Message = condition.ReasonDisputed, dispute
+	}
 	s := c.agents.State(v)
 	switch s.Presence {
 	case agent.Present:

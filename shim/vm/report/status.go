@@ -5,6 +5,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/resources"
@@ -58,7 +59,7 @@ func (p *Reports) Status(id string, verbose bool) (*runtimeapi.ContainerStatusRe
 	if err != nil {
 		return nil, err
 	}
-	reply := &runtimeapi.ContainerStatusResponse{Status: status(v.Record())}
+	reply := &runtimeapi.ContainerStatusResponse{Status: statusOf(v)}
 	if !verbose || v.Record().State == record.Unknown {
 		return reply, nil
 	}
@@ -71,13 +72,22 @@ func (p *Reports) Statuses(sandboxID string) []*runtimeapi.ContainerStatus {
 	var all []*runtimeapi.ContainerStatus
 	for _, v := range p.table.All(sandboxID) {
 		if r := v.Record(); reported(r) {
-			all = append(all, status(r))
+			all = append(all, statusOf(v))
 		}
 	}
 	return all
 }
 
-// status is a container as CRI reports it.
+// statusOf is a container as CRI reports it, with what the node's witnesses disagree on.
+func statusOf(v *table.VM) *runtimeapi.ContainerStatus {
+	s := status(v.Record())
+	if dispute := v.Dispute(); dispute != "" && v.Record().State == record.Running {
+		s.Reason, s.Message = condition.ReasonDisputed, dispute
+	}
+	return s
+}
+
+// status is what a record says of a container in CRI's terms.
 func status(r record.Container) *runtimeapi.ContainerStatus {
 	s := &runtimeapi.ContainerStatus{
 		Id:          r.ID,

@@ -24,6 +24,9 @@ type store interface {
 type Table struct {
 	// Refusals are the containers and sandboxes that no call changes.
 	Refusals Refusals
+	// UsersInUse returns the user IDs of VMs that processes of the node have: no new VM shares a guest's, whatever is
+	// known of that guest. nil for none. Set it before the first call.
+	UsersInUse func() (map[uint32]bool, error)
 
 	store store
 	users users
@@ -72,6 +75,10 @@ func (t *Table) Recover(r record.Container) *VM {
 func (t *Table) Reserve(v *VM) error {
 	r := v.Record()
 	name := Name(r)
+	used, err := t.usersInUse()
+	if err != nil {
+		return err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, ok := t.sandboxes[r.SandboxID]; !ok {
@@ -99,7 +106,7 @@ func (t *Table) Reserve(v *VM) error {
 	if r.Spec.TPM {
 		wanted = 2
 	}
-	uids, err := t.users.free(maps.Values(t.vms), wanted)
+	uids, err := t.users.free(maps.Values(t.vms), used, wanted)
 	if err != nil {
 		return err
 	}
@@ -111,6 +118,17 @@ func (t *Table) Reserve(v *VM) error {
 	t.names[name] = r.ID
 	t.vms[r.ID] = v
 	return nil
+}
+
+func (t *Table) usersInUse() (map[uint32]bool, error) {
+	if t.UsersInUse == nil {
+		return nil, nil
+	}
+	used, err := t.UsersInUse()
+	if err != nil {
+		return nil, fmt.Errorf("find the users of VMs that run: %w", err)
+	}
+	return used, nil
 }
 
 // Remove removes a VM's record, then the VM. If the record stays, so does the

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -365,17 +364,15 @@ func TestQueries(t *testing.T) {
 // does not say its own.
 func TestRefused(t *testing.T) {
 	store := vmtest.NewStore(&vmtest.Script{}, t.TempDir())
-	vms := table.New(store, uint32(os.Getuid()), 3)
-	if err := vms.ReserveUsersInUse(); err != nil { // that of this process
-		t.Fatal(err)
-	}
+	vms := table.New(store, base, 3)
+	vms.UsersInUse = func() (map[uint32]bool, error) { return map[uint32]bool{base: true}, nil }
 	lost := container(t, vms, 7)
-	lost.State, lost.Domain.UID = record.Unknown, uint32(os.Getuid())+1
+	lost.State, lost.Domain.UID = record.Unknown, base+1
 	vms.RefuseContainer(lost, errors.New("it is truncated"))
 	vms.RefuseContainer(record.Container{ID: id(8), State: record.Unknown}, errors.New("it is noise"))
 
 	v := table.NewVM(container(t, vms, 1))
-	if err := vms.Reserve(v); err != nil || v.Record().Domain.UID != uint32(os.Getuid())+2 {
+	if err := vms.Reserve(v); err != nil || v.Record().Domain.UID != base+2 {
 		t.Errorf("%v; user %d", err, v.Record().Domain.UID)
 	}
 	same := lost

@@ -23,6 +23,7 @@ type VM struct {
 	waiting   atomic.Int32
 	recovered bool
 	refused   error // why the VM's record cannot be used
+	dispute   atomic.Pointer[string]
 
 	values struct {
 		sync.Mutex
@@ -69,6 +70,17 @@ func (v *VM) Lock(ctx context.Context) (unlock func(), err error) {
 		return nil, fmt.Errorf("container %q: %w: it was removed meanwhile", v.Record().ID, vmerrors.ErrNotFound)
 	}
 	return unlock, nil
+}
+
+// SetDispute sets how the node's witnesses disagree about a VM that runs; empty if they agree.
+func (v *VM) SetDispute(message string) { v.dispute.Store(&message) }
+
+// Dispute returns what SetDispute set last.
+func (v *VM) Dispute() string {
+	if message := v.dispute.Load(); message != nil {
+		return *message
+	}
+	return ""
 }
 
 // Awaited reports whether another call waits for the VM's turn.

@@ -19,13 +19,16 @@ type Libvirt struct {
 	Balloon    *Balloon
 	Sizes      *Sizes
 	Host       *Host
+	Witness    *Witness
 
 	script *Script
 
-	mu        sync.Mutex
-	away      bool
-	changed   chan struct{} // closed, and replaced, at each change
-	domains   map[string]*fakeDomain
+	mu      sync.Mutex
+	away    bool
+	changed chan struct{} // closed, and replaced, at each change
+	domains map[string]*fakeDomain
+	// forgotten are the QEMUs that run without a domain, by their process IDs.
+	forgotten map[int]domain.Info
 	lastPID   int
 	listeners map[chan domain.Event]struct{}
 }
@@ -58,11 +61,12 @@ type fakeDomain struct {
 // NewLibvirt returns a libvirtd without domains.
 func NewLibvirt(s *Script) *Libvirt {
 	l := &Libvirt{
-		script: s, changed: make(chan struct{}), domains: map[string]*fakeDomain{}, lastPID: 1 << 22,
+		script: s, changed: make(chan struct{}), domains: map[string]*fakeDomain{}, forgotten: map[int]domain.Info{}, lastPID: 1 << 22,
 		listeners: map[chan domain.Event]struct{}{},
 	}
 	l.Connection, l.Lifecycle, l.Observer = &Connection{l}, &Lifecycle{l}, &Observer{l}
 	l.Processes, l.Balloon, l.Sizes, l.Host = &Processes{l}, &Balloon{l}, &Sizes{l}, &Host{libvirt: l}
+	l.Witness = &Witness{libvirt: l}
 	return l
 }
 
@@ -132,6 +136,11 @@ func (l *Libvirt) pidOf(name string) int {
 	for _, d := range l.domains {
 		if d.info.Name == name {
 			return d.state.PID
+		}
+	}
+	for pid, info := range l.forgotten {
+		if info.Name == name {
+			return pid
 		}
 	}
 	return 0

@@ -62,7 +62,28 @@ func (l *Libvirt) Presses(uuid string) int {
 	return l.domains[uuid].presses
 }
 
-// Lose makes libvirtd forget a domain without an event, as if its files were lost.
+// Forget makes libvirtd forget a domain whose QEMU runs on, as if its status file and its definition were lost.
+// It returns QEMU's process ID.
+func (l *Libvirt) Forget(uuid string) (pid int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.domains[uuid]
+	pid = d.state.PID
+	l.forgotten[pid] = d.info
+	delete(l.domains, uuid)
+	l.notify()
+	return pid
+}
+
+// Kill ends a QEMU that libvirtd has forgotten.
+func (l *Libvirt) Kill(pid int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.forgotten, pid)
+	l.notify()
+}
+
+// Lose makes libvirtd forget a domain without an event, whose QEMU has ended.
 func (l *Libvirt) Lose(uuid string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
