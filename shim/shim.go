@@ -53,6 +53,11 @@ import (
 // Run serves CRI until ctx ends. The version is the program's. VMs continue to run when it returns; the next Run
 // with the same config finds them. Run waits for containerd, and notifies systemd when it is ready.
 func Run(ctx context.Context, c config.Config, version string, log *slog.Logger) error {
+	unlockFolders, err := lockFolders(c)
+	if err != nil {
+		return err
+	}
+	defer unlockFolders()
 	if err := makeFolders(c); err != nil {
 		return err
 	}
