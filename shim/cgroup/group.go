@@ -100,13 +100,16 @@ func (g *Group) apply(pid int) error {
 	return err
 }
 
+// Remember has the first Add of a systemd scope that does not exist set limits l. It changes no group.
+func (g *Group) Remember(l Limits) { g.remember(l) }
+
 // Add moves the process pid with all its threads into the group. Its present memory stays charged to
 // its former group. Add fails if the group or the process does not exist.
 func (g *Group) Add(pid int) error {
 	if pid <= 0 { // for the kernel 0 means the writer, which is the shim
 		return fmt.Errorf("add process %d to cgroup %s: not a process id", pid, g.Path())
 	}
-	if g.config.Systemd && !g.exists() {
+	if g.config.Systemd && !g.complete() {
 		return g.startScope(pid)
 	}
 	if err := g.man.AddPid("", pid); err != nil {
@@ -158,6 +161,17 @@ func (g *Group) PIDs() ([]int, error) {
 }
 
 func (g *Group) exists() bool { return cgroups.PathExists(g.Path()) }
+
+// complete reports whether the group exists for every controller. On v1, systemd and the library create
+// a scope's groups one after the other, so that for a moment only some exist.
+func (g *Group) complete() bool {
+	for _, path := range g.paths {
+		if !cgroups.PathExists(path) {
+			return false
+		}
+	}
+	return true
+}
 
 func (g *Group) remember(l Limits) {
 	g.mu.Lock()

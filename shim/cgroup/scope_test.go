@@ -38,3 +38,16 @@ func TestStartScopeTwice(t *testing.T) {
 		t.Errorf("%v; process %d was added", err, r.added)
 	}
 }
+
+// TestAddToHalfAScope: on v1 a scope's groups appear one after the other. An Add meanwhile joins the scope
+// that another one starts.
+func TestAddToHalfAScope(t *testing.T) {
+	exists := errors.New("Unit nodevirt-1.scope was already loaded or has a fragment file.") //nolint:revive // systemd's words
+	r := &race{applied: exists, late: 3}
+	there := t.TempDir()
+	g := &Group{config: &cgroups.Cgroup{Systemd: true}, man: r, paths: map[string]string{"memory": there, "pids": there + "/none"}}
+	g.Remember(Limits{})
+	if err := g.Add(7); err != nil || r.added != 7 {
+		t.Errorf("%v; process %d was added", err, r.added)
+	}
+}
