@@ -147,6 +147,31 @@ func (l *Logs) Finish(ctx context.Context, id string) error {
 	return nil
 }
 
+// Drop stops following a console, and returns how many bytes of its output are not
+// in its log: those that Finish could not copy. A console that is not followed has none.
+func (l *Logs) Drop(id string) (lost int64, err error) {
+	f, err := l.find(id)
+	if errors.Is(err, ErrNotFollowed) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("drop console of %s: %w", id, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return 0, nil
+	}
+	if size, err := f.raw.size(); err == nil {
+		lost = max(size-f.at.offset, 0)
+	}
+	l.forget(f)
+	if err := f.close(); err != nil {
+		return lost, fmt.Errorf("drop console of %s: %w", id, err)
+	}
+	return lost, nil
+}
+
 // finishTurn does a bounded part of Finish, so that it does not hold the lock for long.
 func (l *Logs) finishTurn(f *follower, s *scratch) (more bool, err error) {
 	f.mu.Lock()

@@ -126,6 +126,31 @@ func TestFinish(t *testing.T) {
 	}
 }
 
+// TestDrop: what the log has no room for is dropped, and counted.
+func TestDrop(t *testing.T) {
+	c := testConsole(t)
+	l := following(t, c)
+	write(t, guest(t, c), "first\r\n")
+	wait.Until(t, "the first line", func() bool { return printed(t, read(t, c.Log)) == "first\n" })
+	l.byID[c.ID].mu.Lock()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	assert.NilError(t, err)
+	assert.NilError(t, l.byID[c.ID].out.close())
+	l.byID[c.ID].out = &logFile{full}
+	l.byID[c.ID].mu.Unlock()
+	write(t, guest(t, c), "rest\r\n")
+	if err := l.Finish(t.Context(), c.ID); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Finish with a full disk: %v", err)
+	}
+	for _, want := range []int64{int64(len("rest\r\n")), 0} {
+		lost, err := l.Drop(c.ID)
+		assert.NilError(t, err)
+		assert.Equal(t, lost, want)
+	}
+	assert.NilError(t, l.Finish(t.Context(), c.ID))
+	assert.Equal(t, printed(t, read(t, c.Log)), "first\n")
+}
+
 // The guest prints on while the shim is restarted and the kubelet rotates the log.
 func TestRestartAndRotation(t *testing.T) {
 	c := testConsole(t)

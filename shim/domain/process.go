@@ -81,6 +81,12 @@ func readHead(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
+// IsQEMU reports whether a process is the QEMU that libvirtd has started for a domain.
+func IsQEMU(pid int, name string) bool {
+	args, err := readCmdline(pid)
+	return err == nil && isGuest(args, name)
+}
+
 // isGuest reports whether a command line from /proc is that of the QEMU that
 // libvirtd has started for a domain.
 func isGuest(cmdline []byte, name string) bool {

@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -189,6 +190,44 @@ func TestEndOnAFullDisk(t *testing.T) {
 		time.Sleep(time.Minute)
 		if r := n.wantEnd(t, id, 0, "Completed", ""); r.Unclean || len(n.running()) > 0 {
 			t.Errorf("unclean %t, left %v", r.Unclean, n.running())
+		}
+	})
+}
+
+// TestRemovalWithAFullLog: the removal drops what the log has no room for, and does not wait for room: the
+// container's log may be what fills the disk.
+func TestRemovalWithAFullLog(t *testing.T) {
+	for _, call := range []string{"Consoles.Finish", "Consoles.Follow"} {
+		onNode(t, func(t *testing.T, n *node) {
+			n.run(t)
+			id := n.started(t, "pod")
+			n.script.Fail(call, vmtest.ErrFull)
+			must(t, n.Remove(t.Context(), id))
+			n.wantNothing(t)
+			if n.log.count("the rest of its console's output is not in its log") != 1 {
+				t.Errorf("log:\n%s", n.log.text.String())
+			}
+		})
+	}
+}
+
+// TestRemovalKillsWhatIsLeft: a helper whose files were lost ends with the container, and not before.
+func TestRemovalKillsWhatIsLeft(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		n.run(t)
+		id := n.started(t, "pod")
+		busy := fmt.Errorf("remove: %w", cgroup.ErrBusy)
+		n.script.Fail("Groups.Remove", busy)
+		n.libvirt.End(n.rec(t, id).Domain.UUID, domain.ReasonShutdown)
+		time.Sleep(time.Minute)
+		if n.script.Count("Groups.Kill") != 0 {
+			t.Error("processes were killed at the end of the guest")
+		}
+		n.script.FailOnce("Groups.Remove", busy)
+		must(t, n.Remove(t.Context(), id))
+		n.wantNothing(t)
+		if n.script.Count("Groups.Kill") != 1 || n.log.count("killed processes that a VM had left in its cgroup") != 1 {
+			t.Errorf("log:\n%s", n.log.text.String())
 		}
 	})
 }

@@ -99,7 +99,7 @@ func New(o Options) *Lifecycle {
 	late := &unanswered{domains: o.Domains, log: o.Logger}
 	down := &teardown{
 		groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, filesystems: o.Filesystems, layout: o.Layout,
-		disks: o.DiskAttacher, domains: o.Domains, witness: o.Witness, agents: o.Agents, hooks: o.Hooks, hostDevices: o.HostDevices,
+		disks: o.DiskAttacher, domains: o.Domains, witness: o.Witness, agents: o.Agents, hooks: o.Hooks, hostDevices: o.HostDevices, log: o.Logger,
 	}
 	ends := newEnds(o, down, pending)
 	dhcp := newDHCPKeeper(o)

@@ -225,6 +225,7 @@ type Hooks interface {
 type Consoles interface {
 	Follow(c console.Console) error
 	Finish(ctx context.Context, id string) error
+	Drop(id string) (lost int64, err error)
 	Reopen(id string) error
 }
 
@@ -235,6 +236,8 @@ type Groups interface {
 	Add(r record.Container, pid int) error
 	Set(r record.Container) error
 	Remove(r record.Container) error
+	// Kill kills what is left in the group of a guest that has ended, and returns the processes' names.
+	Kill(r record.Container) (killed []string, err error)
 	OOMKills(r record.Container) (uint64, error)
 }
 

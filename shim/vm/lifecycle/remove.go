@@ -61,7 +61,7 @@ func (e *ends) removeIn(ctx context.Context, sandboxID string) error {
 // has the VM's turn.
 func (e *ends) discard(ctx context.Context, v *table.VM) error {
 	r := v.Record()
-	if err := e.down.run(ctx, v, &r); err != nil {
+	if err := e.down.discarding().run(ctx, v, &r); err != nil {
 		return err
 	}
 	// Also of a VM whose record says that it never ran: the record may be an old one.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 
+	"github.com/nodevirt/nodevirt/shim/cgroup"
 	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
@@ -27,6 +29,18 @@ type teardown struct {
 	agents      Agents
 	hooks       Hooks
 	hostDevices hostdevice.Node
+	log         *slog.Logger
+
+	// discards is set for a container that is removed, with all that it has.
+	discards bool
+}
+
+// discarding returns the teardown for a container that is removed. Its removal must
+// not wait for what the removal itself would make possible, such as a log on a full disk.
+func (t *teardown) discarding() *teardown {
+	last := *t
+	last.discards = true
+	return &last
 }
 
 // run undoes all phases of a VM's start, and updates r, which the caller writes.
@@ -37,7 +51,18 @@ func (t *teardown) run(ctx context.Context, v *table.VM, r *record.Container) er
 	return undoPhases(ctx, t, r)
 }
 
+// removeGroup removes the VM's cgroup. With the container it also kills what is left in
+// the group, such as a helper whose files were lost: nothing else would end it.
 func (t *teardown) removeGroup(_ context.Context, r *record.Container) error {
+	err := t.groups.Remove(*r)
+	if !t.discards || !errors.Is(err, cgroup.ErrBusy) {
+		return err
+	}
+	killed, failed := t.groups.Kill(*r)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	table.Logger(t.log, *r).Warn("killed processes that a VM had left in its cgroup", "processes", killed)
 	return t.groups.Remove(*r)
 }
 
@@ -59,11 +84,29 @@ func (t *teardown) finishConsole(ctx context.Context, r *record.Container) error
 	if _, err := os.Lstat(t.layout.ConsoleFile(r.ID)); err != nil {
 		return layout.IgnoreAbsent(err) // the start did not come so far
 	}
-	if err := t.consoles.Follow(consoleOf(t.layout, *r)); err != nil {
+	err := t.consoles.Follow(consoleOf(t.layout, *r))
+	if err == nil {
+		err = t.consoles.Finish(ctx, r.ID)
+	}
+	if err != nil && t.discards {
+		err = t.dropConsole(r, err)
+	}
+	if err != nil {
 		return err
 	}
-	err := t.consoles.Finish(ctx, r.ID)
-	return errors.Join(err, layout.IgnoreAbsent(os.Remove(t.layout.ConsoleSocket(r.ID))))
+	return layout.IgnoreAbsent(os.Remove(t.layout.ConsoleSocket(r.ID)))
+}
+
+// dropConsole gives up the rest of the console of a container that is removed, and
+// whose log could not be written: the removal may be what makes room for logs.
+func (t *teardown) dropConsole(r *record.Container, cause error) error {
+	lost, err := t.consoles.Drop(r.ID)
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	table.Logger(t.log, *r).Warn("the container is removed, and the rest of its console's output is not in its log",
+		"bytes", lost, "error", cause)
+	return nil
 }
 
 func (t *teardown) removeDisplay(_ context.Context, r *record.Container) error {

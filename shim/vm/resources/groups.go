@@ -1,14 +1,15 @@
 package resources
 
 import (
-	"errors"
-	"io/fs"
+	"fmt"
 	"math"
 	"os"
+	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/cgroup"
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 )
 
@@ -49,12 +50,38 @@ func (g Groups) Add(r record.Container, pid int) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(group.Path()); errors.Is(err, fs.ErrNotExist) {
-		if err := group.Set(g.Limits(r)); err != nil { // which systemd gets with the process
-			return err
-		}
-	}
+	group.Remember(g.Limits(r)) // which systemd gets with the process
 	return group.Add(pid)
+}
+
+// Kill kills the processes that are left in the group of a VM whose guest has ended, and returns their
+// names. It kills nothing while the VM's QEMU is among them.
+func (g Groups) Kill(r record.Container) (killed []string, err error) {
+	group, err := g.open(r)
+	if err != nil {
+		return nil, err
+	}
+	pids, err := group.PIDs()
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range pids {
+		if domain.IsQEMU(pid, r.Domain.Name) {
+			return nil, fmt.Errorf("kill the processes of cgroup %s: process %d is the QEMU of domain %s, whose guest runs; "+
+				"end it with kill %d, which powers the guest off", group.Path(), pid, r.Domain.Name, pid)
+		}
+		killed = append(killed, fmt.Sprintf("%s (%d)", processName(pid), pid))
+	}
+	return killed, group.Kill()
+}
+
+// processName returns the name of a process, for a log.
+func processName(pid int) string {
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return "a process"
+	}
+	return strings.TrimSpace(string(name))
 }
 
 // Set changes the group's limits to those of the record's resources.

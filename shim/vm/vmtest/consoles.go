@@ -51,6 +51,17 @@ func (l *Consoles) Finish(ctx context.Context, id string) error {
 	return nil
 }
 
+// Drop implements console's. It does not know what a guest has printed.
+func (l *Consoles) Drop(id string) (lost int64, err error) {
+	if err := l.script.note("Consoles.Drop"); err != nil {
+		return 0, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.followed, id)
+	return 0, nil
+}
+
 // Reopen implements console's.
 func (l *Consoles) Reopen(id string) error {
 	if err := l.script.note("Consoles.Reopen"); err != nil {

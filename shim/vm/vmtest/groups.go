@@ -80,6 +80,17 @@ func (g *Groups) Remove(r record.Container) error {
 	return nil
 }
 
+// Kill implements resources'. It does not know QEMU.
+func (g *Groups) Kill(r record.Container) (killed []string, err error) {
+	err = g.on("Kill", r, func(group *fakeGroup) {
+		for _, pid := range group.pids {
+			killed = append(killed, fmt.Sprintf("process (%d)", pid))
+		}
+		group.pids = nil
+	})
+	return killed, err
+}
+
 // OOMKills implements resources'.
 func (g *Groups) OOMKills(r record.Container) (n uint64, err error) {
 	err = g.on("OOMKills", r, func(group *fakeGroup) { n = group.kills })
