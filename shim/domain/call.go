@@ -27,7 +27,7 @@ func await[T any](ctx context.Context, op, object string, fn func() (T, error)) 
 		return r.value, r.err
 	case <-ctx.Done():
 		var zero T
-		return zero, expired(ctx, op, object)
+		return zero, unanswered(ctx, op, object)
 	}
 }
 

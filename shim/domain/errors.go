@@ -31,6 +31,10 @@ var (
 	// ErrUnavailable means that libvirtd does not run or did not answer in time. The
 	// domain may still run. Whether the call had an effect is unknown.
 	ErrUnavailable = errdefs.ErrUnavailable.WithMessage("libvirtd is not available")
+	// ErrUnanswered means that the caller's context ended before libvirtd answered, for whatever reason:
+	// the caller's own, or the failure of another call beside this one. libvirtd may still do what it was
+	// asked.
+	ErrUnanswered = errors.New("libvirtd has not answered yet")
 	// ErrUnsupported means that the node's libvirt or QEMU does not support the CPU,
 	// the machine type or a device.
 	ErrUnsupported = errdefs.ErrInvalidArgument.WithMessage("this node does not support the VM")
@@ -42,6 +46,7 @@ type failure struct {
 	op, object string
 	kind       error // a sentinel or nil
 	detail     error // libvirt's error, a context's error or nil
+	open       bool  // ErrUnanswered, which is not in the text
 }
 
 func (f *failure) Error() string {
@@ -63,6 +68,9 @@ func (f *failure) Unwrap() []error {
 		if err != nil {
 			all = append(all, err)
 		}
+	}
+	if f.open {
+		all = append(all, ErrUnanswered)
 	}
 	return all
 }
@@ -150,9 +158,16 @@ var emulatorLink = regexp.MustCompile(`/[^' ]*/emulators/[0-9a-f]+/([a-z-]+)`)
 // unknownFeature finds the name of a CPU feature that libvirt does not know.
 var unknownFeature = regexp.MustCompile(`^unknown CPU feature: (\S+)$`)
 
+// unanswered returns the error of a call that libvirtd got, and whose context has ended.
+func unanswered(ctx context.Context, op, object string) *failure {
+	f := expired(ctx, op, object)
+	f.open = true
+	return f
+}
+
 // expired returns the error of a call whose context has ended. A deadline means
 // that libvirtd hangs; a cancellation does not.
-func expired(ctx context.Context, op, object string) error {
+func expired(ctx context.Context, op, object string) *failure {
 	f := &failure{op: op, object: object, detail: context.Cause(ctx)}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		f.kind = ErrUnavailable

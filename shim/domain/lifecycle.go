@@ -12,23 +12,33 @@ import (
 type Lifecycle struct {
 	conn      *Connection
 	processes *Processes
-	starts    starts
+	pending   pending
 }
 
-// Define defines a domain, or replaces its definition.
+// Define defines a domain, or replaces its definition. After [ErrUnanswered] the domain
+// may be defined later: undo that with [Lifecycle.Destroy] and [Lifecycle.Undefine].
 func (l *Lifecycle) Define(ctx context.Context, text string) error {
 	var head struct {
 		Name string `xml:"name"`
+		UUID string `xml:"uuid"`
 	}
 	if err := xml.Unmarshal([]byte(text), &head); err != nil {
 		return &failure{op: "define", object: "domain", detail: err}
 	}
-	_, err := call(ctx, l.conn, "define", "domain "+head.Name, func(c *libvirt.Connect) (struct{}, error) {
-		dom, err := c.DomainDefineXML(text)
-		if err != nil {
-			return struct{}{}, err
-		}
-		return struct{}{}, dom.Free()
+	object := "domain " + head.Name
+	if ctx.Err() != nil {
+		return expired(ctx, "define", object)
+	}
+	end := l.pending.begin(head.UUID)
+	_, err := await(ctx, "define", object, func() (struct{}, error) {
+		defer end()
+		return call(context.WithoutCancel(ctx), l.conn, "define", object, func(c *libvirt.Connect) (struct{}, error) {
+			dom, err := c.DomainDefineXML(text)
+			if err != nil {
+				return struct{}{}, err
+			}
+			return struct{}{}, dom.Free()
+		})
 	})
 	return err
 }
@@ -53,20 +63,20 @@ func (l *Lifecycle) Shutdown(ctx context.Context, uuid string) error {
 }
 
 // Destroy powers a domain off and returns when QEMU has ended. A domain that
-// doesn't run or doesn't exist is no error. If a [Lifecycle.Start] whose context has
-// ended is still in progress, Destroy waits for it and ends its domain too.
+// doesn't run or doesn't exist is no error. If a [Lifecycle.Define] or [Lifecycle.Start]
+// whose context has ended is still in progress, Destroy waits for it and ends its domain too.
 func (l *Lifecycle) Destroy(ctx context.Context, uuid string) error {
-	pending := l.starts.of(uuid)
+	pending := l.pending.of(uuid)
 	err := l.destroy(ctx, uuid)
 	if err != nil || pending == nil {
 		return err
 	}
-	// The start may have happened after the call above.
+	// The pending call may have happened after the one above.
 	select {
 	case <-pending:
 		return l.destroy(ctx, uuid)
 	case <-ctx.Done():
-		return expired(ctx, "destroy", "domain "+uuid)
+		return unanswered(ctx, "destroy", "domain "+uuid)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"os"
 
@@ -57,7 +58,7 @@ func (l *Lifecycle) Restore(ctx context.Context, uuid string, files map[string][
 	if err != nil {
 		return 0, &failure{op: "restore", object: object, detail: err}
 	}
-	end := l.starts.begin(uuid)
+	end := l.pending.begin(uuid)
 	pid, err := await(ctx, "restore", object, func() (int, error) {
 		defer end()
 		defer groups.close()
@@ -70,7 +71,8 @@ func (l *Lifecycle) Restore(ctx context.Context, uuid string, files map[string][
 		return l.processes.pid(name)
 	})
 	if broken := feed.close(); broken != nil && err != nil {
-		return 0, &failure{op: "restore", object: object, detail: broken} // libvirt only says that the stream ended
+		// libvirt only says that the stream ended.
+		return 0, &failure{op: "restore", object: object, detail: broken, open: errors.Is(err, ErrUnanswered)}
 	}
 	return pid, err
 }

@@ -18,8 +18,8 @@ import (
 // libvirt drops them when the domain ends. So each start needs them, but a guest's
 // reboot does not.
 //
-// If the domain runs already, the error is [ErrRunning]. After [ErrUnavailable] the
-// domain may run, or start later: undo that with [Lifecycle.Destroy].
+// If the domain runs already, the error is [ErrRunning]. After [ErrUnavailable] or
+// [ErrUnanswered] the domain may run, or start later: undo that with [Lifecycle.Destroy].
 func (l *Lifecycle) Start(ctx context.Context, uuid string, files map[string][]*os.File) (int, error) {
 	object := "domain " + uuid
 	if ctx.Err() != nil {
@@ -29,7 +29,7 @@ func (l *Lifecycle) Start(ctx context.Context, uuid string, files map[string][]*
 	if err != nil {
 		return 0, &failure{op: "start", object: object, detail: err}
 	}
-	end := l.starts.begin(uuid)
+	end := l.pending.begin(uuid)
 	return await(ctx, "start", object, func() (int, error) {
 		defer end()
 		defer groups.close()

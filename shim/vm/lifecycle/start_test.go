@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
@@ -232,6 +233,31 @@ func TestLateDomain(t *testing.T) {
 		time.Sleep(time.Second)
 		if n.script.Count("Libvirt.Undefine") < 3 {
 			t.Error("after a new connection it is not looked for")
+		}
+	})
+}
+
+// TestLateDefinition: another phase fails while libvirtd defines the domain, and cancels the call. libvirtd
+// defines the domain all the same.
+func TestLateDefinition(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		n.run(t)
+		id := n.created(t, "pod")
+		uuid := n.rec(t, id).Domain.UUID
+		n.script.Hang("Libvirt.Define")
+		release := n.script.Hold("Network.Apply")
+		n.script.Fail("Network.Serve", errors.New("dnsmasq is missing"))
+		failed := make(chan error)
+		go func() { failed <- n.Start(t.Context(), id) }()
+		synctest.Wait()
+		release()
+		wantError(t, <-failed, "dnsmasq is missing")
+		n.script.Fail("Libvirt.Define", nil)
+		n.script.FailOnce("Libvirt.Undefine", errors.New("it is busy"))
+		must(t, n.libvirt.Lifecycle.Define(t.Context(), "<domain><name>late</name><uuid>"+uuid+"</uuid></domain>"))
+		time.Sleep(time.Minute)
+		if left := n.libvirt.Left(); len(left) > 0 {
+			t.Errorf("the late domain stays: %v", left)
 		}
 	})
 }

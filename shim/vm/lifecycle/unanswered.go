@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
 )
 
 // unanswered are domains for whose start libvirtd did not answer. The shim has
@@ -24,7 +25,7 @@ type unanswered struct {
 // note remembers a domain if err, of a call about it, leaves its result open. It
 // returns err.
 func (u *unanswered) note(uuid string, err error) error {
-	if !errors.Is(err, domain.ErrUnavailable) && !errors.Is(err, context.Canceled) {
+	if !errors.Is(err, domain.ErrUnavailable) && !errors.Is(err, domain.ErrUnanswered) {
 		return err
 	}
 	u.mu.Lock()
@@ -50,9 +51,14 @@ func (u *unanswered) of(e domain.Event) (uuids []string) {
 	return uuids
 }
 
-// remove ends a domain that appeared after its container's start had failed.
-func (u *unanswered) remove(ctx context.Context, uuid string) {
-	if err := errors.Join(u.domains.Destroy(ctx, uuid), u.domains.Undefine(ctx, uuid)); err != nil && ctx.Err() == nil {
-		u.log.Error("ending the domain of a start that had failed failed", "uuid", uuid, "error", err)
+// remove ends a domain that appeared after its container's start had failed, and
+// reports whether it is gone.
+func (u *unanswered) remove(ctx context.Context, uuid string) bool {
+	ctx, cancel := background.AtMost(ctx, patience)
+	defer cancel()
+	err := errors.Join(u.domains.Destroy(ctx, uuid), u.domains.Undefine(ctx, uuid))
+	if err != nil && ctx.Err() == nil {
+		u.log.Error("ending the domain of a start that had failed failed, retrying", "uuid", uuid, "error", err)
 	}
+	return err == nil
 }

@@ -66,7 +66,11 @@ func (w *watcher) handle(e domain.Event) {
 		w.tasks.Run(w.recovery.logStrayDomains)
 	}
 	for _, uuid := range w.late.of(e) {
-		w.tasks.Run(func(ctx context.Context) { w.late.remove(ctx, uuid) })
+		w.tasks.Run(func(ctx context.Context) {
+			if !w.late.remove(ctx, uuid) {
+				w.tasks.Retry(cleanPause, nil, func(ctx context.Context) bool { return w.late.remove(ctx, uuid) })
+			}
+		})
 	}
 	for _, v := range w.table.All("") {
 		w.agents.Handle(v, e)

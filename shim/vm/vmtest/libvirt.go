@@ -72,12 +72,12 @@ func NewLibvirt(s *Script) *Libvirt {
 
 // enter begins a call. It returns with the mutex held if it returns no error.
 func (l *Libvirt) enter(ctx context.Context, call string) error {
-	err := ctx.Err()
-	if err == nil {
-		err = l.script.enter(ctx, "Libvirt."+call)
-	}
 	if ctx.Err() != nil {
 		return expired(ctx, call)
+	}
+	err := l.script.enter(ctx, "Libvirt."+call)
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w (%w)", expired(ctx, call), domain.ErrUnanswered)
 	}
 	if err != nil {
 		return err
