@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/nodevirt/nodevirt/cmd/internal/program"
 	"github.com/nodevirt/nodevirt/shim"
@@ -48,7 +49,7 @@ func run(ctx context.Context, args []string) error {
 		backend     = flags.String("containerd", "", "`path` of containerd's unix socket")
 		accelerator = flags.String("accelerator", "", "auto, kvm or tcg")
 		level       = flags.String("log-level", "", "debug, info, warn or error")
-		mend        = flags.Bool("before-libvirtd", false, "remove the domains that libvirtd was starting when it was killed, and the folders\nthat a power cut left, and exit; for libvirtd's unit, while libvirtd does not run")
+		mend        = flags.Bool("before-libvirtd", false, "remove the domains that libvirtd was starting when it was killed, and the folders\nthat a power cut left, and exit; fail if libvirtd has no room for the state of guests\nthat run; for libvirtd's unit, while libvirtd does not run")
 	)
 	if done, err := program.Parse(flags, usage, program.Version(version), args); done || err != nil {
 		return err
@@ -65,12 +66,12 @@ func run(ctx context.Context, args []string) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
 	log := program.Log(c.LogLevel)
 	if *mend {
-		return errors.Join(removeUnborn(c.Libvirt.Run, log), removeAbandoned(c, log))
+		return beforeLibvirtd(ctx, c, err, log)
+	}
+	if err != nil {
+		return err
 	}
 	log.Info("nodevirt-shim", "version", program.Version(version))
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
@@ -79,6 +80,49 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	return nil // ended while it waited for containerd
+}
+
+// beforeLibvirtd repairs libvirtd's files. Its error keeps libvirtd from starting, so that it
+// returns one only if libvirtd would kill guests; it logs the others, that of the config too.
+func beforeLibvirtd(ctx context.Context, c config.Config, broken error, log *slog.Logger) error {
+	if broken != nil {
+		log.Error("reading the config failed", "error", broken)
+		c = config.Default()
+	}
+	if err := errors.Join(removeUnborn(c.Libvirt.Run, log), removeAbandoned(c, log)); err != nil {
+		log.Error("repairing libvirtd's files failed", "error", err)
+	}
+	err := awaitRoom(ctx, c.Libvirt.Run, log)
+	if errors.Is(err, domain.ErrNoRoom) {
+		return fmt.Errorf("start libvirtd: %w", err)
+	}
+	if err != nil {
+		log.Error("checking the room for libvirtd's files failed", "error", err)
+	}
+	return nil
+}
+
+// roomTime is how long libvirtd's start waits for room. systemd starts a unit that failed again
+// at once, but gives up after a few failures in ten seconds.
+const roomTime = 30 * time.Second
+
+func awaitRoom(ctx context.Context, run string, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, roomTime)
+	defer cancel()
+	for told := false; ; told = true {
+		err := domain.CheckRoom(run)
+		if !errors.Is(err, domain.ErrNoRoom) {
+			return err
+		}
+		if !told {
+			log.Error("libvirtd's start waits for room", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // removeUnborn removes the state of domains that the next libvirtd would consider

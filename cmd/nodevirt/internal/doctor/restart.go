@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,6 +27,9 @@ func checkRestart(_ context.Context, c config.Config) Finding {
 	unborn, err := domain.FindUnborn(c.Libvirt.Run)
 	if err != nil {
 		return warn("make libvirtd's run folder readable", "%v", err)
+	}
+	if err := domain.CheckRoom(c.Libvirt.Run); errors.Is(err, domain.ErrNoRoom) {
+		return warn("make room there before libvirtd starts; if it runs, do not restart it", "%v", err)
 	}
 	var names []string
 	for _, u := range unborn {
