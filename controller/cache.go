@@ -111,7 +111,10 @@ func trimPod(p *corev1.Pod) {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, kubevirt.DomainAnnotation, annotations[kubevirt.DomainAnnotation])
 		metav1.SetMetaDataLabel(&p.ObjectMeta, kubevirt.CreatedByLabel, labels[kubevirt.CreatedByLabel])
 	}
-	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Volumes: pvcs(p.Spec.Volumes), Containers: sizes(p.Spec.Containers)}
+	p.Spec = corev1.PodSpec{
+		NodeName: p.Spec.NodeName, Volumes: pvcs(p.Spec.Volumes), Containers: sizes(p.Spec.Containers),
+		TerminationGracePeriodSeconds: p.Spec.TerminationGracePeriodSeconds,
+	}
 	p.Status.EphemeralContainerStatuses, p.Status.HostIPs, p.Status.StartTime = nil, nil, nil
 	p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodInitialized || c.Type == corev1.ContainersReady

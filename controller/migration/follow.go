@@ -180,12 +180,12 @@ func (f *follower) noteUnsettled(ctx context.Context, w work, v verdict, silent 
 	switch {
 	case v == unsettled:
 		text = fmt.Sprintf("The guest is paused: node %s has handed it over, and node %s has not answered. "+
-			"If node %s is off for good, delete its Node object or taint it %s: the guest then continues on node %s.",
+			"If node %s is off for good, taint it %s: the guest then continues on node %s.",
 			s.SourceNode, s.TargetNode, s.TargetNode, taint, s.SourceNode)
 	case silent && f.now().Sub(since(w.m).Time).Abs() > silence:
 		reason = "SourceSilent"
 		text = fmt.Sprintf("Node %s, where the guest was, does not answer. The migration ends when it does. "+
-			"If it is off for good, delete its Node object or taint it %s.", s.SourceNode, taint)
+			"If it is off for good, taint it %s.", s.SourceNode, taint)
 	}
 	before := len(w.m.Status.Conditions)
 	err := f.statuses.write(ctx, w.m, func() { f.statuses.setCondition(w.m, conditionUnsettled, reason, text) })

@@ -287,9 +287,7 @@ func TestFailures(t *testing.T) {
 		"the target's node is gone": {func(g *rig) {
 			running(g)
 			g.nodes.states[g.nodes.sourcePod], g.nodes.unsettled = stateHandedOver, true
-			if err := g.Delete(g.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node2"}}); err != nil {
-				g.t.Fatal(err)
-			}
+			g.deleteNode("node2", corev1.ConditionUnknown)
 		}, "node node2 is gone"},
 		"the target refused a guest that was handed over": {func(g *rig) {
 			running(g)
@@ -459,6 +457,26 @@ func TestUnsettled(t *testing.T) {
 	g.nodes.take()
 	if m := g.settle(); m.Status.Phase != kubevirt.MigrationSucceeded || len(m.Status.Conditions) != 0 {
 		t.Errorf("status: %+v", m.Status)
+	}
+}
+
+// TestDeletedTarget: the target's Node is deleted while its kubelet lives, so its guest may run. The source resumes
+// nothing until the target was silent for its grace period and longer.
+func TestDeletedTarget(t *testing.T) {
+	g := newRig(t)
+	g.running()
+	g.to(kubevirt.MigrationRunning)
+	g.nodes.states[g.nodes.sourcePod], g.nodes.unsettled, g.nodes.deaf = stateHandedOver, true, g.nodes.targetPod
+	g.deleteNode("node2", corev1.ConditionTrue)
+	for range 4 {
+		g.reconcile()
+		g.now = g.now.Add(15 * time.Second)
+	}
+	if m := g.migration(); m.IsFinal() || g.nodes.gave(order.Decide) {
+		t.Fatalf("the source got the guest back: %+v", m.Status)
+	}
+	if m := g.settle(); m.Status.Phase != kubevirt.MigrationFailed || g.nodes.states[g.nodes.sourcePod] != stateKept {
+		t.Errorf("status: %+v, nodes %v", m.Status, g.nodes.states)
 	}
 }
 

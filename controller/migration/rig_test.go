@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -44,7 +45,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	g := &rig{t: t, now: time.Now().Truncate(time.Second), nodes: &fakeNodes{states: map[string]string{}, fail: map[string]error{}}}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
-		Types:  []func(*runtime.Scheme) error{corev1.AddToScheme, kubevirt.AddToScheme, migrations.AddToScheme},
+		Types:  []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, kubevirt.AddToScheme, migrations.AddToScheme},
 		Status: []client.Object{new(instance), new(migration)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
 			for name, key := range instances.NodeIndexes() {
@@ -123,6 +124,17 @@ func (g *rig) addNode(name string) {
 	g.t.Helper()
 	g.Add(g.t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
 		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
+}
+
+// deleteNode deletes a Node whose kubelet is heard or not.
+func (g *rig) deleteNode(name string, ready corev1.ConditionStatus) {
+	g.t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	fakecluster.Change(g.t, g.Cluster, n, func(n *corev1.Node) { n.Status.Conditions[0].Status = ready })
+	if err := g.Delete(g.t.Context(), n); err != nil {
+		g.t.Fatal(err)
+	}
+	g.vmis.NodeDeleted(name, n)
 }
 
 // migrate adds a migration of the instance.

@@ -141,6 +141,9 @@ func ready(v view) cond {
 	case v.phase() == kubevirt.Unknown:
 		c.Status, c.Reason = corev1.ConditionUnknown, reason(v)
 		c.Message = "The guest's node does not report"
+		if v.node.deleted {
+			c.Message = "The guest's Node object was deleted, and the guest may still run"
+		}
 	case v.pod.DeletionTimestamp != nil:
 		c.Reason, c.Message = kubevirt.PodTerminatingReason, "The pod of the virtual machine is being terminated"
 	default:

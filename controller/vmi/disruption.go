@@ -8,8 +8,13 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
-// ReasonNodeUnresponsive is in the status of an instance of a lost node.
-const ReasonNodeUnresponsive = "NodeUnresponsive"
+// Reasons in the status of an instance whose guest may run.
+const (
+	// ReasonNodeUnresponsive is of an instance of a lost node.
+	ReasonNodeUnresponsive = "NodeUnresponsive"
+	// ReasonNodeDeleted is of one whose Node was deleted, which proves nothing about its guests.
+	ReasonNodeDeleted = "NodeDeleted"
+)
 
 // Reasons in the status of an instance that did not end by itself.
 const (

@@ -96,7 +96,7 @@ func (f *follower) follow(
 	if err := f.ends.release(ctx, v); err != nil { // only now: the end is on record
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: next}, nil
+	return ctrl.Result{RequeueAfter: sooner(next, v.again)}, nil
 }
 
 // remove ends the guest of a deleted instance, and then releases the instance.

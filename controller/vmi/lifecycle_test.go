@@ -136,10 +136,14 @@ func TestDelete(t *testing.T) {
 // everything once it is gone, without a kubelet.
 func TestForceDeletedOfLostNode(t *testing.T) {
 	for name, vouch := range map[string]func(*rig){
-		"gone": func(g *rig) {
-			if err := g.Delete(g.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}); err != nil {
-				g.t.Fatal(err)
+		"gone": func(g *rig) { g.deleteNode("node1") },
+		"gone, and its lease stays": func(g *rig) {
+			g.renew("node1")
+			g.deleteNode("node1")
+			if again := g.reconcile().RequeueAfter; again == 0 || again > beat {
+				g.t.Errorf("looks again after %s", again)
 			}
+			g.now = g.now.Add(beat)
 		},
 		"out of service": func(g *rig) {
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}

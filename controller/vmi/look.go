@@ -14,6 +14,8 @@ type views struct {
 	client client.Client
 	live   client.Reader
 	events *eventLooks
+	// departures knows which of the nodes that do not exist have no guests.
+	departures *departures
 }
 
 // look reads the pod's node.
@@ -25,6 +27,7 @@ func (s *views) look(ctx context.Context, p *corev1.Pod) (view, error) {
 	n := new(corev1.Node)
 	switch err := s.client.Get(ctx, client.ObjectKey{Name: p.Spec.NodeName}, n); {
 	case err == nil:
+		s.departures.returned(p.Spec.NodeName)
 		v.node = readNode(n)
 		return v, nil
 	case !apierrors.IsNotFound(err):
@@ -32,10 +35,15 @@ func (s *views) look(ctx context.Context, p *corev1.Pod) (view, error) {
 	}
 	switch err := s.live.Get(ctx, client.ObjectKey{Name: p.Spec.NodeName}, n); {
 	case apierrors.IsNotFound(err):
-		v.node.gone = true
+		wait, err := s.departures.wait(ctx, p)
+		if err != nil {
+			return v, err
+		}
+		v.node.deleted, v.node.gone, v.again = wait > 0, wait == 0, min(wait, leasePoll)
 	case err != nil:
 		return v, fmt.Errorf("read node %s: %w", p.Spec.NodeName, err)
 	default:
+		s.departures.returned(p.Spec.NodeName)
 		v.node = readNode(n)
 	}
 	return v, nil

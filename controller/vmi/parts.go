@@ -41,7 +41,8 @@ type Options struct {
 
 // NewReconciler makes the parts of a reconciler, and joins them.
 func NewReconciler(o Options) *Reconciler {
-	looks := &views{client: o.Client, live: o.Live, events: newEventLooks(o.Live)}
+	gone := &departures{live: o.Live, now: o.Now}
+	looks := &views{client: o.Client, live: o.Live, events: newEventLooks(o.Live), departures: gone}
 	ends := &endings{client: o.Client}
 	reports := &reporter{client: o.Client, events: o.Events, now: o.Now}
 	cluster := &surroundings{client: o.Client, live: o.Live, config: o.Config, runtimeClass: o.Pods.RuntimeClass, now: o.Now}
@@ -55,11 +56,12 @@ func NewReconciler(o Options) *Reconciler {
 		pvcs: pvcs, states: states, disks: disks, cluster: cluster, reports: reports, tracing: o.Tracing,
 	}
 	return &Reconciler{
-		Guests: &Guests{client: o.Client, turns: turns, views: looks, pvcs: pvcs, disks: disks},
-		Pods:   &Pods{client: o.Client, options: o.Pods, views: looks, pvcs: pvcs, states: states, disks: disks, cluster: cluster},
-		client: o.Client,
-		strays: strays,
-		maker:  maker,
+		Guests:     &Guests{client: o.Client, turns: turns, views: looks, pvcs: pvcs, disks: disks},
+		Pods:       &Pods{client: o.Client, options: o.Pods, views: looks, pvcs: pvcs, states: states, disks: disks, cluster: cluster},
+		client:     o.Client,
+		departures: gone,
+		strays:     strays,
+		maker:      maker,
 		follower: &follower{
 			client: o.Client, live: o.Live, events: o.Events, now: o.Now, config: o.Config, views: looks, pvcs: pvcs, ends: ends,
 			maker: maker, strays: strays, resizer: &resizer{client: o.Client, events: o.Events}, reports: reports,

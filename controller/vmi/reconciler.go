@@ -3,6 +3,7 @@ package vmi
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,11 +21,12 @@ type Reconciler struct {
 	// Pods are the pods of instances, for migrations and snapshots.
 	Pods *Pods
 
-	client   client.Client
-	strays   *strays
-	maker    *maker
-	follower *follower
-	reports  *reporter
+	client     client.Client
+	departures *departures
+	strays     *strays
+	maker      *maker
+	follower   *follower
+	reports    *reporter
 }
 
 // Reconcile takes the next step for the instance of a name, or for the pods that an
@@ -36,23 +38,40 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("read VMI %s: %w", req, err)
 	}
-	previous, err := r.strays.settlePrevious(ctx, req.NamespacedName, vmi)
+	previous, wait, err := r.strays.settlePrevious(ctx, req.NamespacedName, vmi)
 	if err != nil || vmi == nil {
-		return ctrl.Result{}, err
+		return ctrl.Result{RequeueAfter: wait}, err
 	}
 	own, err := ownPod(ctx, r.client, vmi)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	wait, err := r.strays.endOthers(ctx, vmi)
+	others, err := r.strays.endOthers(ctx, vmi)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	result, err := r.step(ctx, vmi, own, previous)
-	if err == nil && wait > 0 && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
-		result.RequeueAfter = wait
+	if err == nil {
+		result.RequeueAfter = sooner(result.RequeueAfter, sooner(wait, others))
 	}
 	return result, err
+}
+
+// sooner returns the shorter of two times to wait, each 0 for never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// NodeDeleted notes that a Node was deleted, whose last state may be nil if that is not known.
+func (r *Reconciler) NodeDeleted(name string, last *corev1.Node) {
+	var state node
+	if last != nil {
+		state = readNode(last)
+	}
+	r.departures.deleted(name, state)
 }
 
 // step takes the next step for an instance, whose pod is nil if there is none. Previous

@@ -78,11 +78,10 @@ func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 			if c := v.compute(); c != nil && c.Terminated != nil && c.Terminated.Reason == condition.ReasonGuestPanicked {
 				warn(condition.ReasonGuestPanicked, "The guest's kernel panicked.")
 			}
-		case kubevirt.Unknown:
-			warn(ReasonNodeUnresponsive, fmt.Sprintf("Node %s does not report. If the node is off for good, "+
-				"delete its Node object or taint it %s: the guest then starts elsewhere.",
-				after.NodeName, corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute"))
 		}
+	}
+	if after.Phase == kubevirt.Unknown && (before.Phase != after.Phase || before.Reason != after.Reason) {
+		warn(after.Reason, v.unknown(after.NodeName))
 	}
 	all = append(all, accessNews(before.Conditions, after.Conditions)...)
 	for _, now := range after.Conditions {
@@ -105,6 +104,17 @@ func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 		}
 	}
 	return all
+}
+
+// unknown says why it is not known whether a guest runs, and how to have it start elsewhere.
+func (v view) unknown(node string) string {
+	if v.node.deleted {
+		return fmt.Sprintf("The Node object of %s was deleted, and the guest may still run there. The guest starts elsewhere "+
+			"when it has ended, or when the node has given no sign of life for %s.", node, patience(v.pod))
+	}
+	return fmt.Sprintf("Node %s does not report. If the node is off for good, taint it %s: the guest then starts elsewhere. "+
+		"To delete the Node object has the same effect, but Kubernetes detaches its volumes only after 6 minutes.",
+		node, corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute")
 }
 
 // accessNews returns KubeVirt's events about access credentials. A guest whose agent is not

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -50,7 +51,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	g := &rig{t: t, now: time.Now().Truncate(time.Second), cdi: new(fakeDataVolumes)}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
-		Types:  []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, nodev1.AddToScheme, kubevirt.AddToScheme},
+		Types:  []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, storagev1.AddToScheme, nodev1.AddToScheme, kubevirt.AddToScheme},
 		Status: []client.Object{new(kubevirt.VirtualMachineInstance)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
 			for name, key := range Indexes() {
@@ -172,6 +173,29 @@ func (g *rig) ready(node string, status corev1.ConditionStatus) {
 	g.t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	fakecluster.Change(g.t, g.Cluster, n, func(n *corev1.Node) { n.Status.Conditions[0].Status = status })
+}
+
+// deleteNode deletes a Node in its last state.
+func (g *rig) deleteNode(name string) {
+	g.t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if !g.Exists(g.t, n) {
+		g.t.Fatalf("no node %s", name)
+	}
+	if err := g.Delete(g.t.Context(), n); err != nil {
+		g.t.Fatal(err)
+	}
+	g.r.NodeDeleted(name, n)
+}
+
+// renew does the kubelet's work: it renews the lease of its node.
+func (g *rig) renew(node string) {
+	g.t.Helper()
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: node}}
+	if !g.Exists(g.t, l) {
+		g.Add(g.t, &coordinationv1.Lease{ObjectMeta: l.ObjectMeta})
+	}
+	fakecluster.Change(g.t, g.Cluster, l, func(l *coordinationv1.Lease) { l.Spec.RenewTime = new(metav1.NewMicroTime(g.now)) })
 }
 
 // state does the kubelet's work: it reports the state of the VM's container.

@@ -99,7 +99,7 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(r.sharersOfPod)).
 		Watches(new(corev1.PersistentVolumeClaim), index.Handler(r.client, new(kubevirt.VirtualMachineInstanceList), index.PVC, client.Object.GetName)).
 		Watches(new(kubevirt.KubeVirt), handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(hookChanges())).
-		Watches(new(corev1.Node), handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeChanges()))
+		Watches(new(corev1.Node), handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(r.nodeChanges()))
 	return setup.Complete(all, "vmi", r, setup.Options{Workers: 16, Timeout: 30 * time.Second})
 }
 
@@ -164,12 +164,19 @@ func (r *Reconciler) sharersOfPod(ctx context.Context, o client.Object) []reconc
 }
 
 // nodeChanges passes events that change what is known about a node's guests.
-func nodeChanges() predicate.Predicate {
+func (r *Reconciler) nodeChanges() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return true },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return readNode(e.ObjectOld.(*corev1.Node)) != readNode(e.ObjectNew.(*corev1.Node))
 		},
-		DeleteFunc: func(event.DeleteEvent) bool { return true },
+		DeleteFunc: func(e event.DeleteEvent) bool {
+			last, _ := e.Object.(*corev1.Node)
+			if e.DeleteStateUnknown {
+				last = nil
+			}
+			r.NodeDeleted(e.Object.GetName(), last)
+			return true
+		},
 	}
 }

@@ -105,6 +105,8 @@ func reason(v view) string {
 		return ReasonNodeOutOfService
 	case v.ended():
 		return v.pod.Status.Reason
+	case v.node.deleted:
+		return ReasonNodeDeleted
 	case v.node.lost && v.pod.Spec.NodeName != "":
 		return ReasonNodeUnresponsive
 	}

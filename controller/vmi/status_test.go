@@ -327,14 +327,14 @@ func TestNodeChanges(t *testing.T) {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{"a": label}},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}}}
 	}
-	p := nodeChanges()
+	p := newRig(t).r.nodeChanges()
 	if !p.Update(event.UpdateEvent{ObjectOld: of(corev1.ConditionTrue, ""), ObjectNew: of(corev1.ConditionUnknown, "")}) {
 		t.Error("a lost node changes nothing")
 	}
 	if p.Update(event.UpdateEvent{ObjectOld: of(corev1.ConditionTrue, "x"), ObjectNew: of(corev1.ConditionTrue, "y")}) {
 		t.Error("a label changes something")
 	}
-	if !p.Create(event.CreateEvent{}) || !p.Delete(event.DeleteEvent{}) {
+	if !p.Create(event.CreateEvent{}) || !p.Delete(event.DeleteEvent{Object: of(corev1.ConditionTrue, "")}) {
 		t.Error("a new or deleted node changes nothing")
 	}
 	g := newRig(t)

@@ -49,9 +49,7 @@ func (s *strays) endOthers(ctx context.Context, vmi *kubevirt.VirtualMachineInst
 		if err != nil {
 			return 0, err
 		}
-		if wait > 0 && (again == 0 || wait < again) {
-			again = wait
-		}
+		again = sooner(again, wait)
 	}
 	return again, nil
 }
@@ -83,7 +81,7 @@ func (s *strays) endOther(ctx context.Context, vmi *kubevirt.VirtualMachineInsta
 		return 0, nil // the pod's event triggers the next step
 	}
 	if over || !keeps(vmi, p.Name) {
-		return 0, s.ends.release(ctx, v)
+		return v.again, s.ends.release(ctx, v)
 	}
 	return 0, nil
 }
@@ -120,53 +118,55 @@ func (s *strays) othersExist(ctx context.Context, vmi *kubevirt.VirtualMachineIn
 
 // settlePrevious ends and releases the pods of earlier instances of a name, which
 // were removed in spite of their finalizer. It returns the name of a pod that has not
-// ended; "" if there is none. Vmi is the present instance; nil for none.
+// ended, "" if there is none, and when to look again, 0 for when a pod changes. Vmi is the present instance; nil for
+// none.
 func (s *strays) settlePrevious(
 	ctx context.Context, key types.NamespacedName, vmi *kubevirt.VirtualMachineInstance,
-) (string, error) {
+) (running string, again time.Duration, err error) {
 	var pods corev1.PodList
-	err := s.client.List(ctx, &pods, client.InNamespace(key.Namespace),
+	err = s.client.List(ctx, &pods, client.InNamespace(key.Namespace),
 		client.MatchingFields{indexInstance: key.Name}, client.DisableReadYourWritesConsistency)
 	if err != nil {
-		return "", fmt.Errorf("list pods of VMI %s: %w", key, err)
+		return "", 0, fmt.Errorf("list pods of VMI %s: %w", key, err)
 	}
-	running := ""
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		if from, _ := originOf(p); vmi != nil && from.uid == vmi.UID {
 			continue
 		}
-		ended, err := s.settle(ctx, key, p)
+		ended, wait, err := s.settle(ctx, key, p)
 		if err != nil {
-			return "", err
+			return "", 0, err
 		}
+		again = sooner(again, wait)
 		if !ended {
 			running = p.Name
 		}
 	}
-	return running, nil
+	return running, again, nil
 }
 
-// settle reports whether an orphaned pod has ended, and deletes it if it has not.
-func (s *strays) settle(ctx context.Context, key types.NamespacedName, p *corev1.Pod) (bool, error) {
+// settle reports whether an orphaned pod has ended, and deletes it if it has not. It returns when to look again; 0 for
+// when the pod changes.
+func (s *strays) settle(ctx context.Context, key types.NamespacedName, p *corev1.Pod) (ended bool, again time.Duration, err error) {
 	current := new(kubevirt.VirtualMachineInstance)
 	from, _ := originOf(p)
 	switch err := s.live.Get(ctx, key, current); {
 	case apierrors.IsNotFound(err):
 	case err != nil:
-		return false, fmt.Errorf("read VMI %s: %w", key, err)
+		return false, 0, fmt.Errorf("read VMI %s: %w", key, err)
 	case current.UID == from.uid:
-		return false, nil // the cache of VMIs is behind that of pods
+		return false, 0, nil // the cache of VMIs is behind that of pods
 	}
 	v, err := s.views.look(ctx, p)
 	if err != nil {
-		return false, err
+		return false, 0, err
 	}
 	if p.DeletionTimestamp == nil {
 		if err := s.ends.deletePod(ctx, p); err != nil {
-			return false, err
+			return false, 0, err
 		}
-		return v.ended(), nil
+		return v.ended(), v.again, nil
 	}
-	return v.ended(), s.ends.release(ctx, v)
+	return v.ended(), v.again, s.ends.release(ctx, v)
 }

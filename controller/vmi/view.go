@@ -23,17 +23,24 @@ type view struct {
 	unresized string
 	// pvcs are the instance's PVCs, once its guest runs.
 	pvcs pod.PVCObjects
+	// again is when to look at a deleted node again; 0 for never.
+	again time.Duration
 }
 
 // node is what matters of an instance's node.
 type node struct {
-	// gone: the Node object does not exist any more.
+	// deleted: the Node object does not exist, and its guests may run.
+	deleted bool
+	// gone: the Node object does not exist, and its guests have ended.
 	gone bool
 	// lost: its kubelet has not reported for a while.
 	lost bool
 	// outOfService: an administrator confirmed that nothing runs there any more.
 	outOfService bool
 }
+
+// silent reports whether nobody says what happens on the node, where guests may run.
+func (n node) silent() bool { return n.lost || n.deleted }
 
 // vacant reports whether nothing runs on the node and no kubelet can confirm it.
 func (n node) vacant() bool { return n.gone || n.outOfService }
@@ -88,8 +95,18 @@ func (v view) ended() bool {
 		return false
 	}
 	// Nothing was started: refused by the kubelet, evicted, or deleted before.
-	return v.terminal()
+	return v.terminal() && !v.collected()
 }
+
+// collected reports whether Kubernetes' pod GC, and not the kubelet, gave a bound pod its last phase: a kubelet that
+// lives may have started the guest.
+func (v view) collected() bool {
+	c := conditionOf(v.pod, corev1.DisruptionTarget)
+	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == reasonPodGC
+}
+
+// reasonPodGC is Kubernetes'.
+const reasonPodGC = "DeletionByPodGC"
 
 // completed reports whether the node says that the guest has powered off. The kubelet, which has to
 // say that it ended, does so a second or more later.
@@ -118,7 +135,7 @@ func (v view) phase() kubevirt.VirtualMachineInstancePhase {
 		return kubevirt.Failed
 	case v.pod.Spec.NodeName == "":
 		return kubevirt.Scheduling
-	case v.node.lost:
+	case v.node.silent():
 		return kubevirt.Unknown
 	case v.completed():
 		return kubevirt.Succeeded
