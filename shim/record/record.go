@@ -172,9 +172,10 @@ type Saving struct {
 	Partial string `json:"partial"`
 	// Folder is the path on the node of the volume with the archive; empty for none.
 	Folder string `json:"folder,omitempty"`
-	// Suspend says that the guest ends once its memory is saved. Complete says that it is saved: the guest
-	// never runs here again.
+	// Suspend says that the guest ends once its memory is saved. Renaming says that the archive may have its
+	// name already, and Complete that the memory is saved: the guest never runs here again.
 	Suspend  bool `json:"suspend,omitempty"`
+	Renaming bool `json:"renaming,omitempty"`
 	Complete bool `json:"complete,omitempty"`
 }
 

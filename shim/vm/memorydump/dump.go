@@ -47,7 +47,7 @@ func has(r record.Container, a order.DumpFile) bool {
 	return m != nil && m.Volume == a.Volume && m.File == a.File
 }
 
-// begin begins a dump, which goes on beside the order. What fails is the result of the dump, in
+// begin records a dump, which goes on beside the order. What fails is the result of the dump, in
 // the record.
 func (d *Dumps) begin(ctx context.Context, v *table.VM, a order.DumpFile, folder string) error {
 	unlock, err := v.Lock(ctx)
@@ -69,42 +69,55 @@ func (d *Dumps) begin(ctx context.Context, v *table.VM, a order.DumpFile, folder
 		return fmt.Errorf("%w: the guest is being saved", vmerrors.ErrState)
 	case d.o.Moves.Moving(v):
 		return fmt.Errorf("%w: the guest is moving to another node", vmerrors.ErrState)
+	case d.volumes.Of(v).Busy():
+		return fmt.Errorf("%w: an access of an earlier dump has not ended: %w", vmerrors.ErrState, background.ErrVolume)
 	}
 	m := record.MemoryDump{State: record.DumpWriting, Volume: a.Volume, Folder: folder, File: a.File, Start: time.Now().UTC()}
 	if err := d.put(v, m); err != nil {
 		return err
 	}
-	file, err := d.o.Files.Create(folder, a.File)
-	if err != nil {
-		return d.end(v, m, err)
-	}
 	to := domain.Dump{Pipe: d.o.Layout.DumpPipe(r.ID), Limit: 2*max(r.Spec.Memory, r.Spec.MaxMemory) + slack, Stall: stall}
-	d.o.Tasks.Run(func(ctx context.Context) { d.write(ctx, v, m, to, file) })
+	d.o.Tasks.Run(func(ctx context.Context) { d.write(ctx, v, m, to) })
 	return nil
 }
 
 // write writes a dump, and records how it ended.
-func (d *Dumps) write(ctx context.Context, v *table.VM, m record.MemoryDump, to domain.Dump, file *os.File) {
-	ctx, cancel := context.WithCancel(ctx)
+func (d *Dumps) write(ctx context.Context, v *table.VM, m record.MemoryDump, to domain.Dump) {
+	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d.o.Tasks.Run(func(context.Context) {
 		select {
 		case <-v.Exited():
 			cancel()
-		case <-ctx.Done():
+		case <-limited.Done():
 		}
 	})
-	failed := d.o.Domains.Write(ctx, v.Record().Domain.UUID, to, file)
-	locked, cancelLock := background.AtMost(context.WithoutCancel(ctx), endTime)
-	defer cancelLock()
-	unlock, err := v.Lock(locked)
+	file, err := d.create(limited, v, m)
 	if err == nil {
-		defer unlock()
-		err = d.end(v, m, failed)
+		err = d.o.Domains.Write(limited, v.Record().Domain.UUID, to, file)
 	}
-	if err != nil && !errors.Is(err, vmerrors.ErrNotFound) {
-		table.Logger(d.o.Logger, v.Record()).Warn("recording the end of a memory dump failed", "volume", m.Volume, "error", err)
+	d.end(context.WithoutCancel(ctx), v, m, err)
+}
+
+// create creates the file of a dump.
+func (d *Dumps) create(ctx context.Context, v *table.VM, m record.MemoryDump) (*os.File, error) {
+	ctx, cancel := background.AtMost(ctx, stall)
+	defer cancel()
+	var file *os.File
+	volume := d.volumes.Of(v)
+	err := volume.Do(ctx, func() (err error) {
+		file, err = d.o.Files.Create(m.Folder, m.File)
+		return err
+	})
+	if errors.Is(err, background.ErrVolume) {
+		volume.Later(func() {
+			if file != nil {
+				_ = file.Close() // nothing was written
+			}
+		})
+		return nil, err
 	}
+	return file, err
 }
 
 // put records a dump, and reports whether the VM can move.
@@ -116,18 +129,40 @@ func (d *Dumps) put(v *table.VM, m record.MemoryDump) error {
 	return nil
 }
 
-// end records the end of a dump, and removes a file that is incomplete. The caller has the VM's
-// turn. A VM that has ended has no dump.
-func (d *Dumps) end(v *table.VM, m record.MemoryDump, failed error) error {
+// end removes a file that is incomplete, and records the end of the dump. A VM that has ended has no
+// dump.
+func (d *Dumps) end(ctx context.Context, v *table.VM, m record.MemoryDump, failed error) {
 	m.State, m.End = record.DumpCompleted, time.Now().UTC()
 	log := table.Logger(d.o.Logger, v.Record()).With("volume", m.Volume, "file", m.File)
 	if failed != nil {
 		m.State, m.Message = record.DumpFailed, strings.ToValidUTF8(fields.Clip(failed.Error(), maxMessage), "?")
-		if err := d.o.Files.Remove(m.Folder, m.File); err != nil {
+		if err := d.remove(ctx, v, m); err != nil {
 			log.Warn("a failed memory dump stays in its volume", "error", err)
 		}
 	}
 	log.Info("a dump of the guest's memory has ended", "state", m.State, "message", m.Message)
+	if err := d.record(ctx, v, m); err != nil && !errors.Is(err, vmerrors.ErrNotFound) {
+		log.Warn("recording the end of a memory dump failed", "error", err)
+	}
+}
+
+// remove removes the file of a dump that failed. The caller does not have the VM's turn: the volume
+// may not answer.
+func (d *Dumps) remove(ctx context.Context, v *table.VM, m record.MemoryDump) error {
+	ctx, cancel := background.AtMost(ctx, removeTime)
+	defer cancel()
+	return d.volumes.Of(v).Do(ctx, func() error { return d.o.Files.Remove(m.Folder, m.File) })
+}
+
+// record records the end of a dump.
+func (d *Dumps) record(ctx context.Context, v *table.VM, m record.MemoryDump) error {
+	ctx, cancel := background.AtMost(ctx, endTime)
+	defer cancel()
+	unlock, err := v.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if r := v.Record(); r.State != record.Running || !r.Dumping() {
 		return nil
 	}

@@ -8,7 +8,8 @@
 //	order ──▶ containerd: mounts ──▶ record ──▶ file ◀── pipe ◀── QEMU
 //
 // The end of the guest, or of the shim, is the end of a dump, which fails then. The guest goes on
-// in any case. The volume must stay mounted while the dump is written.
+// in any case. The volume must stay mounted while the dump is written. A volume that does not answer
+// keeps nothing but its dump waiting: no access to a volume happens during a VM's turn.
 //
 // The package owns the orders and the records of dumps. It leaves files to package disk, and
 // QEMU's commands to package domain.
@@ -65,14 +66,23 @@ type Options struct {
 }
 
 // Dumps are the dumps of the memory of a node's guests.
-type Dumps struct{ o Options }
+type Dumps struct {
+	o       Options
+	volumes table.PerVM[*background.Volume]
+}
 
 // New returns Dumps.
-func New(o Options) *Dumps { return &Dumps{o} }
+func New(o Options) *Dumps {
+	d := &Dumps{o: o}
+	d.volumes.New = func(*table.VM) *background.Volume { return background.NewVolume() }
+	return d
+}
 
 const (
-	// stall bounds a write to a volume, for whose end the guest waits.
+	// stall bounds a write to a volume, for whose end the guest waits, and the creation of a file.
 	stall = time.Minute
+	// removeTime bounds the removal of an incomplete dump.
+	removeTime = 10 * time.Second
 	// endTime bounds the wait for the VM's turn when a dump has ended.
 	endTime = 30 * time.Second
 	// slack is what a dump has at most beside the guest's memory, such as that of devices.

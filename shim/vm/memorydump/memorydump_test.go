@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"gotest.tools/v3/assert"
@@ -47,6 +48,8 @@ type rig struct {
 	ends                   chan error
 	failing                error
 	starts, tells, cleared int
+	// hangs has the volume answer once it is closed; nil for a volume that answers.
+	hangs chan struct{}
 }
 
 func newRig(t *testing.T) *rig {
@@ -69,10 +72,48 @@ func (r *rig) start(t *testing.T) {
 	on, _ := r.store.Container("c")
 	r.vm = vms.Recover(on)
 	r.Dumps = memorydump.New(memorydump.Options{
-		Table: vms, Tasks: tasks, Domains: r, Files: disk.Dumps{}, Moves: r, Pods: r, Conditions: r, Layout: layout.Layout{Folder: func(id string) string { return "/run/" + id }},
+		Table: vms, Tasks: tasks, Domains: r, Files: volume{r}, Moves: r, Pods: r, Conditions: r, Layout: layout.Layout{Folder: func(id string) string { return "/run/" + id }},
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	r.Recover()
+}
+
+// volume is a volume whose server may be away.
+type volume struct{ *rig }
+
+func (f volume) Create(folder, name string) (*os.File, error) {
+	f.answer()
+	return disk.Dumps{}.Create(folder, name)
+}
+
+func (f volume) Remove(folder, name string) error {
+	f.answer()
+	return disk.Dumps{}.Remove(folder, name)
+}
+
+func (f volume) answer() {
+	f.mu.Lock()
+	hangs := f.hangs
+	f.mu.Unlock()
+	if hangs != nil {
+		<-hangs
+	}
+}
+
+func (r *rig) hang(c chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hangs = c
+}
+
+// turn checks that the VM's turn is free, as a stop needs it.
+func (r *rig) turn(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	unlock, err := r.vm.Lock(ctx)
+	assert.NilError(t, err)
+	unlock()
 }
 
 func (r *rig) Moving(*table.VM) bool { return r.moving }
@@ -281,4 +322,56 @@ func TestEnd(t *testing.T) {
 			t.Errorf("a VM that has ended: %v", err)
 		}
 	})
+}
+
+// TestVolumeHangs: a volume that does not answer keeps nothing but its dump waiting, and for a bounded
+// time; what is left behind of it is bounded, too.
+func TestVolumeHangs(t *testing.T) {
+	for name, during := range map[string]func(t *testing.T, r *rig){
+		"create": func(t *testing.T, r *rig) {
+			r.hang(make(chan struct{}))
+			d, err := r.dump(t, "vm-1.memory.dump")
+			assert.NilError(t, err)
+			assert.Equal(t, d.State, order.DumpWriting)
+		},
+		"remove": func(t *testing.T, r *rig) {
+			_, err := r.dump(t, "vm-1.memory.dump")
+			assert.NilError(t, err)
+			r.hang(make(chan struct{}))
+			r.ends <- errors.New("the volume does not take the dump")
+			synctest.Wait()
+		},
+		"restart": func(t *testing.T, r *rig) {
+			on, _ := r.store.Container("c")
+			assert.NilError(t, r.store.PutContainer(on.WithMemoryDump(record.MemoryDump{
+				State: record.DumpWriting, Volume: "claim", Folder: r.folder, File: "vm-1.memory.dump"})))
+			r.hang(make(chan struct{}))
+			r.start(t)
+			synctest.Wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				during(t, r)
+				r.turn(t)
+				time.Sleep(2 * time.Minute)
+				r.turn(t)
+				d := r.state(t)
+				assert.Equal(t, d.State, order.DumpFailed)
+				_, err := r.dump(t, "vm-2.memory.dump")
+				assert.Assert(t, errors.Is(err, vmerrors.ErrState))
+				assert.ErrorContains(t, err, "the volume does not answer")
+				close(r.hangs)
+				r.hang(nil)
+				synctest.Wait()
+				_, err = r.dump(t, "vm-2.memory.dump")
+				assert.NilError(t, err)
+				r.ends <- nil
+				synctest.Wait()
+				assert.Equal(t, r.state(t).State, order.DumpCompleted)
+				assert.Equal(t, r.files(t), "vm-2.memory.dump")
+			})
+		})
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/nodevirt/nodevirt/shim/record"
-	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 )
 
@@ -25,16 +24,7 @@ func (d *Dumps) Recover() {
 			log.Warn("the pipe of a memory dump stays", "error", err)
 		}
 		d.o.Tasks.Run(func(ctx context.Context) {
-			ctx, cancel := background.AtMost(ctx, endTime)
-			defer cancel()
-			unlock, err := v.Lock(ctx)
-			if err == nil {
-				defer unlock()
-				err = d.end(v, *r.MemoryDump, errInterrupted)
-			}
-			if err != nil {
-				log.Warn("recording the end of a memory dump failed", "error", err)
-			}
+			d.end(context.WithoutCancel(ctx), v, *r.MemoryDump, errInterrupted)
 		})
 	}
 }

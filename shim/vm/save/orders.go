@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nodevirt/nodevirt/shim/vm/attachment"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/control"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
@@ -48,6 +49,9 @@ func (s *Saves) save(ctx context.Context, v *table.VM, a order.Save) (order.Save
 	}
 	if err := check(v.Record(), a.Disks); err != nil {
 		return order.Saved{}, err
+	}
+	if s.volumes.Of(v).Busy() || s.removals.Of(v).Busy() {
+		return order.Saved{}, fmt.Errorf("%w: an access of an earlier save has not ended: %w", vmerrors.ErrState, background.ErrVolume)
 	}
 	config, err := attachment.Find(ctx, s.o.Pods, v.Record(), a.Container)
 	if err != nil {

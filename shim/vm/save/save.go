@@ -102,12 +102,17 @@ type Options struct {
 type Saves struct {
 	o    Options
 	jobs table.PerVM[*job]
+	// volumes has the accesses to the volume of a VM's save, and removals those that remove what is left
+	// of one.
+	volumes, removals table.PerVM[*background.Volume]
 }
 
 // New returns Saves.
 func New(o Options) *Saves {
 	s := &Saves{o: o}
 	s.jobs.New = func(*table.VM) *job { return new(job) }
+	newVolume := func(*table.VM) *background.Volume { return background.NewVolume() }
+	s.volumes.New, s.removals.New = newVolume, newVolume
 	return s
 }
 
@@ -295,46 +300,87 @@ func (s *Saves) end(ctx context.Context, v *table.VM) error {
 	return err
 }
 
+// undo lets the guest go on before it removes the archive, which a volume that does not answer delays.
 func (s *Saves) undo(ctx context.Context, v *table.VM) error {
 	ctx, cancel := background.AtMost(ctx, 2*patience)
 	defer cancel()
+	log := table.Logger(s.o.Logger, v.Record())
+	as, err := s.letGo(ctx, v)
+	gone := errors.Is(err, vmerrors.ErrNotFound)
+	if gone {
+		as, err = v.Record().Saving, nil
+	}
+	if err != nil || as == nil || as.Complete {
+		return err
+	}
+	if err := s.discard(ctx, v, *as); err != nil {
+		// An archive that can't have its name yet is no use to anybody, and the next one takes its place.
+		if !gone && (as.Renaming || !errors.Is(err, background.ErrVolume)) {
+			return err
+		}
+		log.Warn("an unfinished archive stays", "folder", as.Folder, "file", as.Partial, "error", err)
+	}
+	if gone {
+		return nil
+	}
+	return s.forget(ctx, v, *as)
+}
+
+// letGo lets the guest of a save go on, or ends the guest whose memory is saved. It returns what the
+// record says of the save, or nil.
+func (s *Saves) letGo(ctx context.Context, v *table.VM) (*record.Saving, error) {
 	unlock, err := v.Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	r := v.Record()
+	switch {
+	case r.Saving == nil || r.State != record.Running:
+	case r.Saving.Complete:
+		return r.Saving, s.finish(ctx, r)
+	default:
+		if err := s.resume(ctx, r); err != nil {
+			return nil, fmt.Errorf("resume the guest: %w", err)
+		}
+	}
+	return r.Saving, nil
+}
+
+// discard removes an unfinished archive. The caller does not have the VM's turn: the volume may not
+// answer. An access that hangs may still have the archive open.
+func (s *Saves) discard(ctx context.Context, v *table.VM, as record.Saving) error {
+	return within(ctx, removeTime, s.removals.Of(v), func() error {
+		if as.Folder != "" {
+			err := s.o.Files.Remove(as.Folder, as.Partial)
+			if as.Suspend {
+				err = errors.Join(err, s.o.Files.Remove(as.Folder, vmspec.CheckpointFile))
+			}
+			return err
+		}
+		if err := os.Remove(as.Partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+}
+
+// forget removes a save from the record.
+func (s *Saves) forget(ctx context.Context, v *table.VM, as record.Saving) error {
+	unlock, err := v.Lock(ctx)
+	if errors.Is(err, vmerrors.ErrNotFound) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	r := v.Record()
-	if r.Saving == nil {
+	if r.Saving == nil || *r.Saving != as {
 		return nil
-	}
-	if r.Saving.Complete {
-		return s.finish(ctx, r)
-	}
-	if r.State == record.Running {
-		if err := s.resume(ctx, r); err != nil {
-			return fmt.Errorf("resume the guest: %w", err)
-		}
-	}
-	if err := s.discard(*r.Saving); err != nil {
-		return err
 	}
 	r.Saving = nil
 	return s.o.Table.Put(v, r)
-}
-
-// discard removes an unfinished archive.
-func (s *Saves) discard(as record.Saving) error {
-	if as.Folder != "" {
-		err := s.o.Files.Remove(as.Folder, as.Partial)
-		if as.Suspend {
-			err = errors.Join(err, s.o.Files.Remove(as.Folder, vmspec.CheckpointFile))
-		}
-		return err
-	}
-	if err := os.Remove(as.Partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 // retry goes on with undo in the background.

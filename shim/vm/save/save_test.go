@@ -51,12 +51,55 @@ type rig struct {
 	during func(context.Context) error
 	// stuck keeps the guest's disks from being written until it is closed; nil for a volume that answers.
 	stuck chan struct{}
+	// hangs keeps the named accesses to a volume from ending until it is closed.
+	hangs map[string]chan struct{}
+}
+
+// files are archives in a volume that may not answer.
+type files struct{ *rig }
+
+func (f files) Create(folder, name string) (*os.File, error) {
+	f.answer("create")
+	return disk.Archives{}.Create(folder, name)
+}
+
+func (f files) Rename(folder, from, to string) error {
+	f.answer("rename")
+	return disk.Archives{}.Rename(folder, from, to)
+}
+
+func (f files) Remove(folder, name string) error {
+	f.answer("remove")
+	return disk.Archives{}.Remove(folder, name)
+}
+
+func (f files) answer(access string) {
+	f.mu.Lock()
+	hangs := f.hangs[access]
+	f.mu.Unlock()
+	if hangs != nil {
+		<-hangs
+	}
+}
+
+// hang lets an access to the volume hang until the returned function is called.
+func (r *rig) hang(access string) (answer func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := make(chan struct{})
+	r.hangs[access] = c
+	return func() {
+		r.mu.Lock()
+		delete(r.hangs, access)
+		r.mu.Unlock()
+		close(c)
+	}
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	s := &vmtest.Script{}
-	r := &rig{dir: t.TempDir(), status: domain.StatusRunning, fail: map[string]error{}, during: func(context.Context) error { return nil }}
+	r := &rig{dir: t.TempDir(), status: domain.StatusRunning, fail: map[string]error{}, hangs: map[string]chan struct{}{}, during: func(context.Context) error { return nil }}
 	r.table = table.New(vmtest.NewStore(s, filepath.Join(r.dir, "containers")), uint32(os.Getuid()), 4)
 	r.tasks = background.New()
 	t.Cleanup(r.tasks.Stop)
@@ -82,7 +125,7 @@ func newRig(t *testing.T) *rig {
 		assert.NilError(t, os.WriteFile(filepath.Join(r.dir, name), []byte("writes to "+name), 0o600))
 	}
 	r.Saves = save.New(save.Options{
-		Table: r.table, Tasks: r.tasks, Domains: r, Disks: r, Images: r, Moves: r, Agents: vmtest.NewAgents(s), Files: disk.Archives{}, Pods: r, Accelerator: domain.TCG,
+		Table: r.table, Tasks: r.tasks, Domains: r, Disks: r, Images: r, Moves: r, Agents: vmtest.NewAgents(s), Files: files{r}, Pods: r, Accelerator: domain.TCG,
 		Describe: func(c record.Container) domain.Description {
 			layer := []domain.Layer{{Format: "qcow2", Path: "/x"}}
 			return domain.Description{

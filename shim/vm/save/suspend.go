@@ -20,9 +20,17 @@ import (
 
 // suspend completes the archive of a paused guest, and records that the guest never runs here again.
 func (s *Saves) suspend(ctx context.Context, v *table.VM, complete func() error) error {
-	if err := bounded(ctx, complete); err != nil {
+	if err := s.change(ctx, v, func(as *record.Saving) { as.Renaming = true }); err != nil {
 		return err
 	}
+	if err := s.bounded(ctx, v, complete); err != nil {
+		return err
+	}
+	return s.change(ctx, v, func(as *record.Saving) { as.Complete = true })
+}
+
+// change changes the record of a save, unless ctx has ended or the guest has.
+func (s *Saves) change(ctx context.Context, v *table.VM, do func(as *record.Saving)) error {
 	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return err
@@ -36,7 +44,7 @@ func (s *Saves) suspend(ctx context.Context, v *table.VM, complete func() error)
 		return fmt.Errorf("%w: the guest has ended", vmerrors.ErrState)
 	}
 	as := *r.Saving
-	as.Complete = true
+	do(&as)
 	r.Saving = &as
 	return s.o.Table.Put(v, r)
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -16,6 +18,15 @@ import (
 // stuck is how long the guest waits, when its save has been given up, for a write to a volume that
 // does not answer.
 const stuck = time.Second
+
+const (
+	// createTime bounds the creation of an archive, and completeTime the time until its content is on the
+	// volume, while the guest goes on.
+	createTime   = time.Minute
+	completeTime = 10 * time.Minute
+	// removeTime bounds the removal of an unfinished archive.
+	removeTime = 10 * time.Second
+)
 
 // toVolume writes a checkpoint of a running VM to a volume, as the job's order says.
 func (s *Saves) toVolume(v *table.VM, j *job, folder string) {
@@ -57,14 +68,26 @@ func (s *Saves) writeVolume(ctx context.Context, v *table.VM, j *job, folder str
 	if s.o.Moves.Moving(v) {
 		return fmt.Errorf("%w: the guest is moving to another node", vmerrors.ErrState)
 	}
-	f, err := s.o.Files.Create(folder, as.Partial)
+	volume := s.volumes.Of(v)
+	var f *os.File
+	defer func() {
+		volume.Later(func() {
+			if f != nil {
+				_ = f.Close()
+			}
+		})
+		_ = within(context.WithoutCancel(ctx), stuck, volume, func() error { return nil }) // the next save may begin
+	}()
+	err = within(ctx, createTime, volume, func() (err error) {
+		f, err = s.o.Files.Create(folder, as.Partial)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	defer f.Close()
 	w := checkpoint.NewWriter(f)
 	err = s.paused(ctx, r, pauseTime, func(ctx context.Context) error {
-		err := bounded(ctx, func() error { return s.content(ctx, r, w, &m) })
+		err := s.bounded(ctx, v, func() error { return s.content(ctx, r, w, &m) })
 		if err != nil {
 			return err
 		}
@@ -76,7 +99,7 @@ func (s *Saves) writeVolume(ctx context.Context, v *table.VM, j *job, folder str
 	if err != nil || as.Suspend {
 		return err
 	}
-	return s.complete(as, w, m)
+	return within(ctx, completeTime, volume, func() error { return s.complete(as, w, m) })
 }
 
 // complete gives an archive its end and its name.
@@ -87,20 +110,25 @@ func (s *Saves) complete(as record.Saving, w *checkpoint.Writer, m checkpoint.Ma
 	return s.o.Files.Rename(as.Folder, as.Partial, vmspec.CheckpointFile)
 }
 
-// bounded calls do, and returns soon after ctx has ended even if do does not: a volume may keep a
-// writer for ever.
-func bounded(ctx context.Context, do func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- do() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
+// within accesses a volume for a limited time.
+func within(ctx context.Context, limit time.Duration, volume *background.Volume, do func() error) error {
+	ctx, cancel := background.AtMost(ctx, limit)
+	defer cancel()
+	return volume.Do(ctx, do)
+}
+
+// bounded calls do, which accesses the volume of a VM's save, and returns soon after ctx has ended even
+// if do does not: a volume may keep a writer for ever.
+func (s *Saves) bounded(ctx context.Context, v *table.VM, do func() error) error {
+	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() {
+		background.Sleep(late, stuck)
+		cancel(context.Cause(ctx))
+	})()
+	err := s.volumes.Of(v).Do(late, do)
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, background.ErrVolume) {
+		return errors.Join(cause, err)
 	}
-	select {
-	case err := <-done:
-		return errors.Join(context.Cause(ctx), err)
-	case <-time.After(stuck):
-		return context.Cause(ctx)
-	}
+	return err
 }

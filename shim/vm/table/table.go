@@ -159,6 +159,7 @@ func (t *Table) forget(v *VM) {
 	if t.names[Name(r)] == r.ID {
 		delete(t.names, Name(r))
 	}
+	v.end()
 }
 
 // Name is the container's name, which is unique on a node. containerd builds it the same way.

@@ -146,6 +146,29 @@ func TestReserveSame(t *testing.T) {
 	}
 }
 
+// TestExited: what waits for the end of a VM does not wait for one that has left the table.
+func TestExited(t *testing.T) {
+	for name, leave := range map[string]func(*table.Table, *table.VM) error{"removed": (*table.Table).Remove, "dropped": (*table.Table).Drop} {
+		vms, _, _ := newTable(t)
+		v := table.NewVM(container(t, vms, 1))
+		if err := vms.Reserve(v); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-v.Exited():
+			t.Errorf("%s: too early", name)
+		default:
+		}
+		if err := leave(vms, v); err != nil {
+			t.Fatal(err)
+		}
+		<-v.Exited()
+		ended := v.Record()
+		ended.State = record.Exited
+		v.Publish(ended)
+	}
+}
+
 func TestFind(t *testing.T) {
 	vms, _, _ := newTable(t)
 	for _, full := range []string{"aa" + id(1)[2:], "ab" + id(2)[2:], "b" + id(3)[1:]} {

@@ -15,8 +15,9 @@ import (
 type VM struct {
 	turn chan struct{}
 	rec  atomic.Pointer[record.Container]
-	// exited is closed when the record says that the guest has ended.
+	// exited is closed when the record says that the guest has ended, or the VM leaves the table.
 	exited chan struct{}
+	exit   sync.Once
 	// gone is set, by the goroutine that has the turn, when the VM leaves the table.
 	gone atomic.Bool
 	// waiting is the number of calls that wait for the VM's turn.
@@ -36,15 +37,18 @@ func NewVM(r record.Container) *VM {
 	v := &VM{turn: make(chan struct{}, 1), exited: make(chan struct{})}
 	v.rec.Store(&r)
 	if r.State == record.Exited {
-		close(v.exited)
+		v.end()
 	}
 	return v
 }
 
+func (v *VM) end() { v.exit.Do(func() { close(v.exited) }) }
+
 // Record returns the VM's record as it was last published.
 func (v *VM) Record() record.Container { return *v.rec.Load() }
 
-// Exited returns a channel that is closed once the record says that the guest has ended.
+// Exited returns a channel that is closed once the record says that the guest has ended, or the VM
+// has left the table: nothing waits for a VM that is gone.
 func (v *VM) Exited() <-chan struct{} { return v.exited }
 
 // Recovered reports whether an earlier shim process made the container.
@@ -89,9 +93,9 @@ func (v *VM) Awaited() bool { return v.waiting.Load() > 0 }
 // Publish makes r, which is on disk or cannot get there, the record that readers
 // see. The caller has the VM's turn.
 func (v *VM) Publish(r record.Container) {
-	was := v.rec.Swap(&r)
-	if r.State == record.Exited && was.State != record.Exited {
-		close(v.exited)
+	v.rec.Store(&r)
+	if r.State == record.Exited {
+		v.end()
 	}
 }
 
