@@ -13,7 +13,8 @@
 //
 // A checkpoint of a backup that fails is removed, and the former one stays. Files get their names
 // once all of them are complete. QEMU's jobs go on while the shim restarts. The end of the guest is
-// the end of a backup, which fails then. The volume must stay mounted while the files are written.
+// the end of a backup, which fails then. The volume must stay mounted while the files are written. A
+// backup to a volume that does not answer fails after a while, and keeps nothing else waiting.
 //
 // # Pull
 //
@@ -108,10 +109,25 @@ type Options struct {
 }
 
 // Backups are the backups of a node's running VMs.
-type Backups struct{ o Options }
+type Backups struct {
+	o Options
+	// volumes has the accesses to the volume of a VM's backup.
+	volumes table.PerVM[*background.Volume]
+}
 
 // New returns Backups.
-func New(o Options) *Backups { return &Backups{o} }
+func New(o Options) *Backups {
+	b := &Backups{o: o}
+	b.volumes.New = func(*table.VM) *background.Volume { return background.NewVolume() }
+	return b
+}
+
+// within accesses the volume of a VM's backup for a limited time: its server may be away.
+func (b *Backups) within(ctx context.Context, limit time.Duration, v *table.VM, do func() error) error {
+	ctx, cancel := background.AtMost(ctx, limit)
+	defer cancel()
+	return b.volumes.Of(v).Do(ctx, do)
+}
 
 const (
 	// patience bounds a call to libvirtd, and the wait for a VM's turn.
@@ -120,6 +136,11 @@ const (
 	// longer because libvirtd does not answer, or the shim is killed. quiesceTime bounds the agent's calls.
 	freezeTime  = 10 * time.Second
 	quiesceTime = time.Minute
+	// createTime bounds the creation of a backup's files, completeTime the time until they have their names,
+	// and accessTime other accesses to its volume.
+	createTime   = time.Minute
+	completeTime = 10 * time.Minute
+	accessTime   = 10 * time.Second
 	// jobPoll is the time between two looks at QEMU's jobs.
 	jobPoll = 500 * time.Millisecond
 	// maxErrors bounds QEMU's errors in a row.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -66,6 +67,8 @@ func (b *Backups) begin(ctx context.Context, v *table.VM, a order.BackupFiles, f
 		return fmt.Errorf("%w: the guest's file systems are frozen already", vmerrors.ErrState)
 	case b.o.Moves.Moving(v):
 		return fmt.Errorf("%w: the guest is moving to another node", vmerrors.ErrState)
+	case b.volumes.Of(v).Busy():
+		return fmt.Errorf("%w: an access of an earlier backup has not ended: %w", vmerrors.ErrState, background.ErrVolume)
 	}
 	one := record.Backup{
 		State: record.BackupWriting, Name: a.Name, Volume: a.Volume, Folder: folder, Dir: a.Folder,
@@ -142,15 +145,11 @@ func (b *Backups) start(ctx context.Context, v *table.VM, one record.Backup) (re
 	if err != nil {
 		return one, err
 	}
-	files, err := b.o.Files.Create(one)
+	files, err := b.create(ctx, v, one)
 	if err != nil {
 		return one, err
 	}
-	defer func() {
-		for _, f := range files {
-			_ = f.Close()
-		}
-	}()
+	defer closeAll(files)
 	job := domain.Backup{Disks: disksOf(one), Checkpoint: one.Checkpoint, Since: one.Since, Pull: one.Pull}
 	begin := func() error {
 		limited, cancel := background.AtMost(ctx, patience)
@@ -170,6 +169,30 @@ func (b *Backups) start(ctx context.Context, v *table.VM, one record.Backup) (re
 		one.Warning = warn(one.Warning, "the guest's file systems were not frozen: "+quiesced.Error())
 	}
 	return one, b.update(ctx, v, one)
+}
+
+// create creates the files of a backup.
+func (b *Backups) create(ctx context.Context, v *table.VM, one record.Backup) ([]*os.File, error) {
+	var files []*os.File
+	err := b.within(ctx, createTime, v, func() (err error) {
+		files, err = b.o.Files.Create(one)
+		return err
+	})
+	if errors.Is(err, background.ErrVolume) {
+		b.volumes.Of(v).Later(func() {
+			closeAll(files)
+			_ = b.o.Files.Remove(one)
+		})
+		return nil, err
+	}
+	return files, err
+}
+
+// closeAll closes files that QEMU has got, or that are empty.
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
 }
 
 // errThawed is why a freeze was no use.

@@ -120,7 +120,7 @@ func (b *Backups) complete(ctx context.Context, v *table.VM, one record.Backup) 
 	if err := b.update(ctx, v, one); err != nil {
 		return err
 	}
-	if err := b.o.Files.Complete(one); err != nil {
+	if err := b.within(ctx, completeTime, v, func() error { return b.o.Files.Complete(one) }); err != nil {
 		return err
 	}
 	one.State, one.End = record.BackupCompleted, time.Now().UTC()
@@ -174,7 +174,7 @@ func (b *Backups) fail(ctx context.Context, v *table.VM, one record.Backup, fail
 			log.Warn("undoing a backup in QEMU failed", "error", err)
 		}
 	}
-	if err := b.o.Files.Remove(one); err != nil {
+	if err := b.remove(ctx, v, one); err != nil {
 		log.Warn("the files of a failed backup stay in its volume", "error", err)
 	}
 	one.State, one.End, one.Message = record.BackupFailed, time.Now().UTC(), clip(failed.Error())
@@ -182,6 +182,11 @@ func (b *Backups) fail(ctx context.Context, v *table.VM, one record.Backup, fail
 	if err := b.update(ctx, v, one); err != nil && !errors.Is(err, vmerrors.ErrNotFound) && !errors.Is(err, errEnded) {
 		log.Warn("recording the end of a backup failed", "error", err)
 	}
+}
+
+// remove removes the files of a backup.
+func (b *Backups) remove(ctx context.Context, v *table.VM, one record.Backup) error {
+	return b.within(ctx, accessTime, v, func() error { return b.o.Files.Remove(one) })
 }
 
 // update records how a backup goes on. A VM that has ended has no backup.

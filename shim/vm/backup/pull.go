@@ -170,7 +170,7 @@ func (w *watch) look(ctx context.Context) (done bool, err error) {
 	case jobs.Ended > 0:
 		return true, errStopped
 	}
-	if err := w.hinders(jobs.Stalled); err != nil {
+	if err := w.hinders(ctx, jobs.Stalled); err != nil {
 		return true, err
 	}
 	if !w.one.Begun {
@@ -181,7 +181,7 @@ func (w *watch) look(ctx context.Context) (done bool, err error) {
 }
 
 // hinders returns why the backup keeps the guest from writing, or soon will.
-func (w *watch) hinders(stalled bool) error {
+func (w *watch) hinders(ctx context.Context, stalled bool) error {
 	switch {
 	case !stalled:
 		w.stalled = time.Time{}
@@ -190,7 +190,11 @@ func (w *watch) hinders(stalled bool) error {
 	case time.Since(w.stalled) > stallTime:
 		return errStalled
 	}
-	free, size, err := w.b.o.Files.Room(w.one)
+	var free, size int64
+	err := w.b.within(ctx, accessTime, w.v, func() (err error) {
+		free, size, err = w.b.o.Files.Room(w.one)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -214,7 +218,7 @@ func (p pulls) completePull(ctx context.Context, v *table.VM, one record.Backup)
 		return err
 	}
 	log := table.Logger(p.o.Logger, v.Record()).With("backup", one.Name)
-	if err := p.o.Files.Remove(one); err != nil {
+	if err := p.remove(ctx, v, one); err != nil {
 		log.Warn("the files of a backup stay in its volume", "error", err)
 	}
 	one.State, one.End = record.BackupCompleted, time.Now().UTC()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,11 +49,39 @@ type rig struct {
 	unable error
 	thaws  bool
 	tasks  *background.Tasks
+
+	mu sync.Mutex
+	// hangs keeps the named accesses to the volume from ending until it is closed.
+	hangs map[string]chan struct{}
+}
+
+// answer waits as long as an access to the volume hangs.
+func (r *rig) answer(access string) {
+	r.mu.Lock()
+	hangs := r.hangs[access]
+	r.mu.Unlock()
+	if hangs != nil {
+		<-hangs
+	}
+}
+
+// hang lets an access to the volume hang until the returned function is called.
+func (r *rig) hang(access string) (answer func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := make(chan struct{})
+	r.hangs[access] = c
+	return func() {
+		r.mu.Lock()
+		delete(r.hangs, access)
+		r.mu.Unlock()
+		close(c)
+	}
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{store: vmtest.NewStore(&vmtest.Script{}, t.TempDir()), folder: t.TempDir(), owner: podUID}
+	r := &rig{store: vmtest.NewStore(&vmtest.Script{}, t.TempDir()), folder: t.TempDir(), owner: podUID, hangs: map[string]chan struct{}{}}
 	r.sockets = filepath.Join(t.TempDir(), "kubernetes.io~empty-dir", "socket")
 	assert.NilError(t, os.MkdirAll(r.sockets, 0o755))
 	r.qemu = newQEMU("vda", "vdb", "sda")
@@ -87,16 +116,29 @@ func (r *rig) start(t *testing.T) {
 // volume is the real volume, which may be full.
 type volume struct{ *rig }
 
-func (volume) Create(b record.Backup) ([]*os.File, error) { return disk.Backups{}.Create(b) }
-func (volume) Complete(b record.Backup) error             { return disk.Backups{}.Complete(b) }
-func (volume) Remove(b record.Backup) error               { return disk.Backups{}.Remove(b) }
-func (volume) Unlisten(folder, name string) error         { return disk.Backups{}.Unlisten(folder, name) }
+func (v volume) Create(b record.Backup) ([]*os.File, error) {
+	v.answer("create")
+	return disk.Backups{}.Create(b)
+}
+
+func (v volume) Complete(b record.Backup) error {
+	v.answer("complete")
+	return disk.Backups{}.Complete(b)
+}
+
+func (v volume) Remove(b record.Backup) error {
+	v.answer("remove")
+	return disk.Backups{}.Remove(b)
+}
+
+func (volume) Unlisten(folder, name string) error { return disk.Backups{}.Unlisten(folder, name) }
 
 func (volume) Listen(folder, name string) (*os.File, error) {
 	return disk.Backups{}.Listen(folder, name)
 }
 
 func (v volume) Room(b record.Backup) (free, size int64, err error) {
+	v.answer("room")
 	free, size, err = disk.Backups{}.Room(b)
 	if v.full {
 		free = 0
