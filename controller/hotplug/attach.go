@@ -3,7 +3,6 @@ package hotplug
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -32,6 +31,9 @@ const (
 
 // retry is the time between two orders to a node that failed.
 const retry = 5 * time.Second
+
+// refusedRetry is the time between two tries to create an attachment pod that the API server refuses.
+const refusedRetry = 15 * time.Second
 
 // attach takes the next step for a volume that the VM should have.
 func (w *work) attach(ctx context.Context, v *volume) (time.Duration, error) {
@@ -148,12 +150,19 @@ func (w *work) create(ctx context.Context, v *volume, held bool) (time.Duration,
 		return 0, err
 	}
 	err = w.replacePods(ctx, v.former, p) // the pod's event triggers the next step
-	if !held && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
-		v.status.Reason, v.status.Message = reasonFailedCreate, clip(err.Error())
-		err = errors.Join(err, w.patch(ctx, v.put))
+	if !isRefused(err) {
+		return 0, err
 	}
-	return 0, err
+	if held {
+		return refusedRetry, nil
+	}
+	v.status.Reason, v.status.Message = reasonFailedCreate, clip(err.Error())
+	return refusedRetry, w.patch(ctx, v.put)
 }
+
+// isRefused reports whether the API server refuses an object for a reason of its own, such as a quota or a policy,
+// whose end no event reports.
+func isRefused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
 
 // replacePods deletes attachment pods, and creates the one that takes their place.
 func (w *work) replacePods(ctx context.Context, former []corev1.Pod, p *corev1.Pod) error {

@@ -72,20 +72,13 @@ func (w cards) step(ctx context.Context) (time.Duration, error) {
 	for _, name := range pod.CardsToLose(w.vmi, w.own) {
 		add(name)
 	}
-	var again time.Duration
-	for _, name := range names {
+	return each(names, func(name string) (time.Duration, error) {
 		c := w.card(name)
-		step := w.detach
 		if slices.Contains(wanted, name) && !w.replaced(c) {
-			step = w.attach
+			return w.attach(ctx, c)
 		}
-		wait, err := step(ctx, c)
-		if err != nil {
-			return 0, err
-		}
-		again = sooner(again, wait)
-	}
-	return again, nil
+		return w.detach(ctx, c)
+	})
 }
 
 func (w cards) card(name string) *card {
@@ -169,7 +162,11 @@ func (w cards) create(ctx context.Context, c *card) (time.Duration, error) {
 		w.Events.Eventf(w.vmi, nil, corev1.EventTypeWarning, reasonFailedCard, "Hotplug", "Interface %s: %.900s", c.name, err.Error())
 		return 0, nil
 	}
-	return 0, w.replacePods(ctx, c.former, p) // the pod's event triggers the next step
+	err = w.replacePods(ctx, c.former, p) // the pod's event triggers the next step
+	if isRefused(err) {
+		return refusedRetry, nil
+	}
+	return 0, err
 }
 
 // detach takes the next step for a card that the VM should not have. The attachment pod stays until the guest has

@@ -16,32 +16,29 @@ const reasonFailedGrow = "FailedExpandVolume"
 // grow has the node grow the disks whose PVCs have been expanded, and returns when to look
 // again. The instance's status has the capacity that a disk has been grown to.
 func (w *work) grow(ctx context.Context) (time.Duration, error) {
-	var again time.Duration
-	for i := range w.vmi.Status.VolumeStatus {
-		s := &w.vmi.Status.VolumeStatus[i]
-		if s.Target == "" || s.HotplugVolume != nil && s.Phase != kubevirt.VolumeReady {
-			continue
-		}
-		to, err := w.expanded(ctx, s.PersistentVolumeClaimInfo)
-		if err != nil {
-			return 0, err
-		}
-		if to == nil {
-			continue
-		}
-		v := &volume{name: s.Name, status: *s.DeepCopy()}
-		size := to[corev1.ResourceStorage]
-		if _, err := w.give(ctx, v, order.Grow, order.Growth{Name: s.Name, Size: size.Value()}); err != nil {
-			w.Events.Eventf(w.vmi, nil, corev1.EventTypeWarning, reasonFailedGrow, "Hotplug", "Volume %s: %.900s", s.Name, err.Error())
-			again = retry
-			continue
-		}
-		v.status.PersistentVolumeClaimInfo.Capacity = to
-		if err := w.write(ctx, v); err != nil {
-			return 0, err
+	var names []string
+	for _, s := range w.vmi.Status.VolumeStatus {
+		if s.Target != "" && (s.HotplugVolume == nil || s.Phase == kubevirt.VolumeReady) {
+			names = append(names, s.Name)
 		}
 	}
-	return again, nil
+	return each(names, func(name string) (time.Duration, error) { return w.growOne(ctx, name) })
+}
+
+// growOne has the node grow a disk, if its PVC has been expanded.
+func (w *work) growOne(ctx context.Context, name string) (time.Duration, error) {
+	v := &volume{name: name, status: *w.vmi.Status.VolumeStatus[w.at(name)].DeepCopy()}
+	to, err := w.expanded(ctx, v.status.PersistentVolumeClaimInfo)
+	if err != nil || to == nil {
+		return 0, err
+	}
+	size := to[corev1.ResourceStorage]
+	if _, err := w.give(ctx, v, order.Grow, order.Growth{Name: name, Size: size.Value()}); err != nil {
+		w.Events.Eventf(w.vmi, nil, corev1.EventTypeWarning, reasonFailedGrow, "Hotplug", "Volume %s: %.900s", name, err.Error())
+		return retry, nil
+	}
+	v.status.PersistentVolumeClaimInfo.Capacity = to
+	return 0, w.write(ctx, v)
 }
 
 // expanded returns the capacity of a PVC that is larger than the one which its disk has been

@@ -3,6 +3,7 @@ package hotplug
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
@@ -262,16 +264,11 @@ func TestReplacedClaim(t *testing.T) {
 func TestQuota(t *testing.T) {
 	g := newRig(t)
 	g.plug("data", "claim")
-	g.Fail = func(verb string, o client.Object) error {
-		if _, is := o.(*corev1.Pod); is && verb == "create" {
-			return apierrors.NewForbidden(corev1.Resource("pods"), o.GetName(), errors.New("exceeded quota"))
-		}
-		return nil
-	}
+	g.Fail = refuse("data", "web")
 	for range 2 { // a retry changes nothing
-		if _, err := g.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: web}); err == nil || !strings.Contains(err.Error(), "exceeded quota") {
-			t.Errorf("error %v", err)
-		}
+		result, err := g.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: web})
+		assert.NilError(t, err)
+		assert.Equal(t, result.RequeueAfter, refusedRetry)
 		g.phase("data", kubevirt.VolumeBound, "FailedCreate")
 		assert.Assert(t, strings.Contains(g.status("data").Message, "exceeded quota"))
 	}
@@ -282,6 +279,58 @@ func TestQuota(t *testing.T) {
 	g.run(g.attachment())
 	g.reconcile()
 	g.phase("data", kubevirt.VolumeReady, "VolumeReady")
+}
+
+// refuse refuses the attachment pods of some volumes and cards.
+func refuse(names ...string) func(verb string, o client.Object) error {
+	return func(verb string, o client.Object) error {
+		p, is := o.(*corev1.Pod)
+		if !is || verb != "create" || !slices.Contains(names, pod.Held(p).Name) && !slices.Contains(names, pod.HeldCard(p)) {
+			return nil
+		}
+		return apierrors.NewForbidden(corev1.Resource("pods"), o.GetName(), errors.New("exceeded quota"))
+	}
+}
+
+// TestOthersGoOn: neither a pod that the API server refuses nor a call that fails keeps the VM's other volumes,
+// cards and links waiting, whatever their order.
+func TestOthersGoOn(t *testing.T) {
+	for name, fail := range map[string]func(verb string, o client.Object) error{
+		"refused": refuse("bad", "wan"),
+		"fails": func(verb string, o client.Object) error {
+			if refuse("bad", "wan")(verb, o) != nil {
+				return apierrors.NewInternalError(errors.New("a webhook is away"))
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			g.plug("old", "claim")
+			g.reconcile()
+			g.run(g.attachment())
+			g.reconcile()
+			g.phase("old", kubevirt.VolumeReady, "VolumeReady")
+			g.Fail = fail
+			g.unplug("old")
+			g.plug("bad", "claim")
+			g.plug("data", "claim")
+			g.plugCard("wan")
+			g.plugCard("lan", func(i *kubevirt.Interface) { i.State = kubevirt.InterfaceStateLinkDown })
+			g.orders = nil
+			for range 6 {
+				_, err := g.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: web})
+				assert.Assert(t, (err != nil) == (name == "fails"), err)
+				for _, p := range g.attachments() {
+					g.run(&p)
+				}
+			}
+			g.phase("data", kubevirt.VolumeReady, "VolumeReady")
+			g.wants("lan")
+			orders := strings.Join(g.orders, "\n")
+			assert.Assert(t, strings.Contains(orders, order.Detach+" ") && strings.Contains(orders, order.Link+" "), orders)
+		})
+	}
 }
 
 // TestStoppedVM: nothing is ordered of a VM that does not run or that moves, and the end of

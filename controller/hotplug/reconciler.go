@@ -2,6 +2,7 @@ package hotplug
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -87,30 +88,34 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			w.pods = append(w.pods, p)
 		}
 	}
-	if err := w.leave(ctx); err != nil {
-		return ctrl.Result{}, err
-	}
+	left := w.leave(ctx)
 	switch {
 	case guest.Ended:
-		return ctrl.Result{}, w.deletePods(ctx, pods)
+		return ctrl.Result{}, errors.Join(left, w.deletePods(ctx, pods))
 	case !guest.Running:
-		return ctrl.Result{}, nil // an event of the instance or its pod triggers the next step
+		return ctrl.Result{}, left // an event of the instance or its pod triggers the next step
 	}
-	again, err := w.all(ctx)
-	if err != nil {
-		return ctrl.Result{}, err
+	again, err := each([]step{w.all, w.grow, cards{w}.step, links{w}.step}, func(do step) (time.Duration, error) { return do(ctx) })
+	return ctrl.Result{RequeueAfter: again}, errors.Join(left, err)
+}
+
+// step takes the next step for some of an instance's devices, and returns when to look again; 0 for when an object
+// changes.
+type step func(ctx context.Context) (time.Duration, error)
+
+// each takes a step for each one of all, also after an error: a volume that fails keeps no other one waiting. It
+// returns the shortest wait, and all errors. A conflict ends it, since the rest would be decided on old objects.
+func each[T any](all []T, do func(T) (time.Duration, error)) (time.Duration, error) {
+	var again time.Duration
+	var errs []error
+	for _, one := range all {
+		wait, err := do(one)
+		if errs = append(errs, err); apierrors.IsConflict(err) {
+			break
+		}
+		again = sooner(again, wait)
 	}
-	later, err := w.grow(ctx)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	again = sooner(again, later)
-	if later, err = (cards{w}).step(ctx); err != nil {
-		return ctrl.Result{}, err
-	}
-	again = sooner(again, later)
-	later, err = links{w}.step(ctx)
-	return ctrl.Result{RequeueAfter: sooner(again, later)}, err
+	return again, errors.Join(errs...)
 }
 
 // sooner returns the shorter of two waits; 0 is none.
@@ -179,23 +184,16 @@ func (w *work) all(ctx context.Context) (time.Duration, error) {
 	for i := range w.pods {
 		add(pod.Held(&w.pods[i]).Name)
 	}
-	var again time.Duration
-	for _, name := range names {
+	return each(names, func(name string) (time.Duration, error) {
 		if copied(w.vmi, w.own, name) {
-			continue
+			return 0, nil
 		}
 		v := w.volume(name)
-		step := w.detach
 		if slices.Contains(wanted, name) && !w.replaced(v) {
-			step = w.attach
+			return w.attach(ctx, v)
 		}
-		wait, err := step(ctx, v)
-		if err != nil {
-			return 0, err
-		}
-		again = sooner(again, wait)
-	}
-	return again, nil
+		return w.detach(ctx, v)
+	})
 }
 
 // copied reports whether the VM has a disk on the PVC to which a migration has copied it. The instance's spec follows
