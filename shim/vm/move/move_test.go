@@ -52,7 +52,10 @@ func (domains) Associate(context.Context, string, map[string][]*os.File) (func()
 	return func() {}, nil
 }
 
-func (domains) MigratableXML(context.Context, string) (string, error) {
+func (d domains) MigratableXML(context.Context, string) (string, error) {
+	if d.rig.looks != nil {
+		d.rig.looks()
+	}
 	return `<domain><os><type machine="pc-q35-7.2">hvm</type></os><cpu mode="maximum"/><devices/></domain>`, nil
 }
 
@@ -99,6 +102,8 @@ type rig struct {
 	diskBytes uint64
 	// other is the disk whose file is another one here.
 	other string
+	// looks is called while a source looks at its domain; may be nil.
+	looks func()
 }
 
 var errOther = errors.New("another file")

@@ -1,6 +1,7 @@
 package move_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -307,6 +308,46 @@ func until(t *testing.T, is func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatal("it takes too long")
 		}
+	}
+}
+
+// TestSendExcludes: what excludes a move and begins while the source looks at the VM waits for its turn, and finds
+// that the VM moves; what has begun before the look has the order refused.
+func TestSendExcludes(t *testing.T) {
+	r := newRig(t)
+	v := r.vm(t, "a", "")
+	r.guest(t, v, domain.ReasonNone)
+	m := order.Migration{Migration: uid}
+	if _, err := do[order.Identity](t, r, v, order.Identify, m); err != nil {
+		t.Fatal(err)
+	}
+	waiting := make(chan bool, 1)
+	r.looks = func() {
+		go func() { // a backup begins
+			unlock, err := v.Lock(context.Background())
+			if err == nil {
+				defer unlock()
+			}
+			waiting <- r.Moving(v)
+		}()
+		until(t, v.Awaited)
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	send := order.Sending{Migration: m, Target: order.Identity{Fingerprint: strings.Repeat("ab", 32), Address: silent.Addr().String()}}
+	busy := v.Record()
+	v.Publish(busy.WithBackup(record.Backup{State: record.BackupWriting}))
+	_, err = do[order.Report](t, r, v, order.Send, send)
+	wantError(t, err, "its disks are being backed up")
+	v.Publish(busy)
+	if _, err := do[order.Report](t, r, v, order.Send, send); err != nil {
+		t.Fatal(err)
+	}
+	if moves := <-waiting; !moves {
+		t.Error("a backup could begin while the VM was about to move")
 	}
 }
 

@@ -121,66 +121,93 @@ func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order
 	if one.ends() != nil {
 		return one.report(), nil // it began before
 	}
+	dialer, err := m.dialer(ctx, v.Record(), one, a.Target)
+	if err != nil {
+		return order.Report{}, err
+	}
+	begun, err := m.begin(ctx, v, one, a, dialer)
+	if err != nil {
+		return order.Report{}, err
+	}
+	m.o.Tasks.Run(func(ctx context.Context) { m.copy(ctx, v, one, a, begun, dialer) })
+	return one.report(), nil
+}
+
+// departure is a copy that has been recorded and not begun.
+type departure struct {
+	source  *handover.Source
+	shape   []byte
+	running context.Context //nolint:containedctx // of the copy, which outlasts the order
+	stop    context.CancelCauseFunc
+}
+
+// begin records that the VM moves, with all that the copy needs to know of it. It holds the VM's turn meanwhile:
+// nothing that excludes a move, such as a backup or another disk, begins between its look and its record.
+func (m *sources) begin(ctx context.Context, v *table.VM, one *migration, a order.Sending, dialer *link.Dialer) (departure, error) {
+	var none departure
+	unlock, err := v.Lock(ctx)
+	if err != nil {
+		return none, err
+	}
+	defer unlock()
 	r := v.Record()
 	if r.State != record.Running {
-		return order.Report{}, fmt.Errorf("%w: the VM does not run", vmerrors.ErrState)
+		return none, fmt.Errorf("%w: the VM does not run", vmerrors.ErrState)
 	}
 	if err := m.check(r); err != nil {
-		return order.Report{}, err // it got a disk since it was asked for its identity
+		return none, err // it got a disk since it was asked for its identity
 	}
-	dialer, err := m.dialer(ctx, r, one, a.Target)
-	if err != nil {
-		return order.Report{}, err
-	}
-	within, cancel := background.AtMost(ctx, patience)
+	ctx, cancel := background.AtMost(ctx, patience)
 	defer cancel()
-	text, err := m.o.Domains.MigratableXML(within, r.Domain.UUID)
+	text, err := m.o.Domains.MigratableXML(ctx, r.Domain.UUID)
 	if err != nil {
-		return order.Report{}, err
+		return none, err
 	}
-	shape, err := compat.Encode(text)
-	if err != nil {
-		return order.Report{}, err
+	d := departure{}
+	if d.shape, err = compat.Encode(text); err != nil {
+		return none, err
 	}
 	machine, err := m.machine(r, one.copies)
 	if err != nil {
-		return order.Report{}, err
+		return none, err
 	}
-	if err := m.o.Copies.PrepareMirrors(within, r.Domain.UUID, machine.Disks); err != nil {
-		return order.Report{}, err
+	if err := m.o.Copies.PrepareMirrors(ctx, r.Domain.UUID, machine.Disks); err != nil {
+		return none, err
 	}
 	machine.OtherFiles = otherFiles(r, a.Target)
 	machine.Bandwidth, machine.Converge = uint64(max(0, a.Bandwidth)+1<<20-1)>>20, a.AutoConverge
-	if machine.Live, err = m.o.Copies.MigratesLive(within, r.Domain.UUID); err != nil {
-		return order.Report{}, err
+	if machine.Live, err = m.o.Copies.MigratesLive(ctx, r.Domain.UUID); err != nil {
+		return none, err
 	}
 	if err := machine.Sockets.MakeSource(); err != nil {
-		return order.Report{}, err
+		return none, err
 	}
 	rec := handover.NewSending(one.uid, r.Domain.UUID)
 	if err := m.file(r).Put(rec); err != nil {
-		return order.Report{}, errors.Join(err, machine.Sockets.Remove())
+		return none, errors.Join(err, machine.Sockets.Remove())
 	}
-	source := handover.NewSource(rec, leaving{migrate.NewSource(machine, dialer), m.node, v}, m.file(r), m.o.Limits, m.observe(v, one.uid, func(handover.Step) {}))
-	running, stop := context.WithCancelCause(m.o.Tasks.Context())
+	d.source = handover.NewSource(rec, leaving{migrate.NewSource(machine, dialer), m.node, v}, m.file(r), m.o.Limits, m.observe(v, one.uid, func(handover.Step) {}))
+	d.running, d.stop = context.WithCancelCause(m.o.Tasks.Context())
 	one.mu.Lock()
-	one.source, one.cancel, one.begun, one.paused = source, stop, time.Now(), !machine.Live
-	one.mu.Unlock()
+	defer one.mu.Unlock()
+	one.source, one.cancel, one.begun, one.paused = d.source, d.stop, time.Now(), !machine.Live
+	return d, nil
+}
+
+// copy copies the guest to the target, and settles how that ended.
+func (m *sources) copy(ctx context.Context, v *table.VM, one *migration, a order.Sending, d departure, dialer *link.Dialer) {
+	defer d.stop(nil)
+	limits := bounds{perGiB: a.PerGiB, memory: v.Record().Spec.Memory, timeout: a.Timeout, stall: a.Stall}
+	if a.Pause {
+		limits.pause = func(ctx context.Context) error { return m.pause(ctx, v, one) }
+	}
+	m.o.Tasks.Run(func(context.Context) { one.bound(d.running, limits) })
+	m.limitDowntime(d.running, v, firstDowntime)
+	m.o.Tasks.Run(func(context.Context) { m.measure(d.running, one, v) })
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.Dial(ctx, link.Control) }
-	m.o.Tasks.Run(func(ctx context.Context) {
-		defer stop(nil)
-		limits := bounds{perGiB: a.PerGiB, memory: r.Spec.Memory, timeout: a.Timeout, stall: a.Stall}
-		if a.Pause {
-			limits.pause = func(ctx context.Context) error { return m.pause(ctx, v, one) }
-		}
-		m.o.Tasks.Run(func(context.Context) { one.bound(running, limits) })
-		m.limitDowntime(running, v, firstDowntime)
-		m.o.Tasks.Run(func(context.Context) { m.measure(running, one, v) })
-		err := source.Run(running, dial, shape)
-		stop(nil)
-		m.settle(ctx, v, one, dial, err)
-	})
-	return one.report(), nil
+	err := d.source.Run(d.running, dial, d.shape)
+	d.stop(nil)
+	m.settle(ctx, v, one, dial, err)
 }
 
 // dialer reaches the target from the VM's pod, or from the node if the guest has the pod's address.
