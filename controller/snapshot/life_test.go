@@ -1,12 +1,14 @@
 package snapshot
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -311,6 +313,37 @@ func TestDeadline(t *testing.T) {
 	if g.reconcile("one"); g.Writes() != "" {
 		t.Error("a failed snapshot is written again")
 	}
+}
+
+// TestDeadlineOfOrders: an order to a node does not outlast the deadline, neither one that began before it nor that
+// which thaws the guest.
+func TestDeadlineOfOrders(t *testing.T) {
+	g := newRig(t)
+	g.runs(g.vm(), agent)
+	limit := 200 * time.Millisecond
+	g.snapshot("one", func(s *vmSnapshot) {
+		s.CreationTimestamp = metav1.NewTime(g.now)
+		s.Spec.FailureDeadline = &metav1.Duration{Duration: limit}
+	})
+	g.node.asked = func(ctx context.Context, name string) {
+		if name == controlFreeze {
+			<-ctx.Done() // a node that does not answer
+			g.node.fail = ctx.Err()
+			return
+		}
+		if s := g.get("one"); phase(s) != api.Failed {
+			t.Errorf("%s: the snapshot is %s", name, phase(s))
+		}
+	}
+	for g.node.fail == nil {
+		result := g.reconcile("one")
+		assert.Assert(t, result.RequeueAfter > 0 && result.RequeueAfter <= limit+time.Millisecond, result)
+	}
+	g.now = g.get("one").CreationTimestamp.Add(limit + time.Millisecond)
+	g.reconcile("one")
+	g.is("one", api.Failed, "Operation failed")
+	assert.Assert(t, strings.HasSuffix(g.node.said(), controlUnfreeze))
+	assert.Equal(t, g.lockedBy(), "")
 }
 
 // TestWaits: what keeps a snapshot from beginning, in words.

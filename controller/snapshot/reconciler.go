@@ -158,7 +158,22 @@ func (r *Reconciler) reconcile(ctx context.Context, s *vmSnapshot) (ctrl.Result,
 	if err := r.keep(ctx, w); err != nil {
 		return ctrl.Result{}, err
 	}
-	return r.take(ctx, w)
+	limited, cancel := r.untilDeadline(ctx, s)
+	defer cancel()
+	result, err := r.take(limited, w)
+	if limited.Err() != nil && ctx.Err() == nil { // what was going on did not end in time
+		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
+	}
+	return result, err
+}
+
+// untilDeadline bounds what is done for a snapshot that is in progress, such as an order to a node, by its deadline.
+func (r *Reconciler) untilDeadline(ctx context.Context, s *vmSnapshot) (context.Context, context.CancelFunc) {
+	limit, ok := deadline(s)
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, limit.Sub(r.now()))
 }
 
 // take takes the next step for a snapshot that is in progress.
@@ -235,8 +250,14 @@ func (r *Reconciler) tend(ctx context.Context, w *work) (ctrl.Result, error) {
 	return ctrl.Result{}, nil
 }
 
-// fail ends a snapshot that has passed its deadline. No content remains that is not whole.
+// fail ends a snapshot that has passed its deadline. It says so before it thaws the guest, for which a node may keep
+// it waiting. No content remains that is not whole.
 func (r *Reconciler) fail(ctx context.Context, w *work) error {
+	if phase(w.s) != api.Failed {
+		if err := r.statuses.reportFailure(ctx, w); err != nil {
+			return err
+		}
+	}
 	if err := r.release(ctx, w); err != nil {
 		return err
 	}

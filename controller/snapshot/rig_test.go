@@ -141,6 +141,8 @@ type fakeNode struct {
 	until  time.Time
 	orders []string
 	fail   error
+	// asked is called for each order; may be nil.
+	asked func(ctx context.Context, name string)
 	// saved is the state of the last save of the guest's memory, disks those that it holds.
 	saved order.SaveState
 	disks []string
@@ -152,8 +154,11 @@ func (n *fakeNode) PodOf(_ context.Context, _ *instance, name string) (*corev1.P
 
 func (n *fakeNode) frozen() bool { return n.g.now.Before(n.until) }
 
-func (n *fakeNode) Control(_ context.Context, _ *corev1.Pod, _ int, name string, arguments ...string) ([]byte, error) {
+func (n *fakeNode) Control(ctx context.Context, _ *corev1.Pod, _ int, name string, arguments ...string) ([]byte, error) {
 	n.orders = append(n.orders, strings.Join(append([]string{name}, arguments...), " "))
+	if n.asked != nil {
+		n.asked(ctx, name)
+	}
 	if n.fail != nil {
 		return nil, n.fail
 	}
