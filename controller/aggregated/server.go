@@ -88,10 +88,14 @@ func (s *Server) Describe(paths map[string]any) { s.openapi.add(paths) }
 // request names none.
 func (s *Server) Caller(r *http.Request) (user.Info, error) { return s.front.caller(r) }
 
-// Ready is a health check. It fails until the server accepts requests.
+// Ready is a health check. It fails until the server accepts requests: without a certificate each
+// handshake fails.
 func (s *Server) Ready(*http.Request) error {
 	if !s.serving.Load() || !s.front.known() {
 		return errors.New("the API server has not published its front proxy's authority yet")
+	}
+	if _, err := s.options.Certificate(&tls.ClientHelloInfo{}); err != nil {
+		return fmt.Errorf("no certificate to serve with: %w", err)
 	}
 	return nil
 }

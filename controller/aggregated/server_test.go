@@ -5,12 +5,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +39,15 @@ func newRig(t *testing.T) rig {
 	front, own := pki.ForTest(t, "authority"), pki.ForTest(t, "authority")
 	r := rig{front: front, roots: own.Pool()}
 	serving := own.TLS(t, pki.Identity{Name: "server", Hosts: []string{"127.0.0.1"}})
+	s := newServer(t, front, func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil })
+	r.address = serve(t, s)
+	assert.NilError(t, wait.Do(t.Context(), func(context.Context) error { return s.Ready(nil) }))
+	return r
+}
+
+// newServer returns a server with a certificate, in a cluster that has published its front proxy's authority.
+func newServer(t *testing.T, front *pki.Authority, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *Server {
+	t.Helper()
 	cluster := fake.NewClientset(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: authenticationNamespace, Name: authenticationConfig},
 		Data: map[string]string{
@@ -48,10 +59,7 @@ func newRig(t *testing.T) rig {
 			"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
 		},
 	})
-	s, err := New(Options{
-		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
-		Cluster:     cluster, Log: slog.New(slog.DiscardHandler),
-	})
+	s, err := New(Options{Certificate: certificate, Cluster: cluster, Log: slog.New(slog.DiscardHandler)})
 	assert.NilError(t, err)
 	s.Add("example.com", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, err := s.Caller(r)
@@ -61,9 +69,7 @@ func newRig(t *testing.T) rig {
 		}
 		_, _ = io.WriteString(w, u.GetName())
 	}), "v1")
-	r.address = serve(t, s)
-	assert.NilError(t, wait.Do(t.Context(), func(context.Context) error { return s.Ready(nil) }))
-	return r
+	return s
 }
 
 // serve runs a server until the test ends, and returns its address.
@@ -211,6 +217,29 @@ func TestStartsBeforeAPIServer(t *testing.T) {
 		t.Errorf("logged: %s", line)
 	}
 	assert.ErrorContains(t, s.Ready(nil), "front proxy")
+}
+
+// TestReadyHasCertificate: a server that cannot finish a handshake yet is not ready, so that its Service
+// does not lead to it.
+func TestReadyHasCertificate(t *testing.T) {
+	front := pki.ForTest(t, "authority")
+	certificate := atomic.Pointer[tls.Certificate]{}
+	s := newServer(t, front, func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if c := certificate.Load(); c != nil {
+			return c, nil
+		}
+		return nil, errors.New("the Secret is not there")
+	})
+	serve(t, s)
+	assert.NilError(t, wait.Do(t.Context(), func(context.Context) error {
+		if err := s.Ready(nil); err == nil || !strings.Contains(err.Error(), "the Secret is not there") {
+			return fmt.Errorf("a server without a certificate is ready, or not for its want: %v", err)
+		}
+		return nil
+	}))
+	serving := front.TLS(t, pki.Identity{Name: "server"})
+	certificate.Store(&serving)
+	assert.NilError(t, s.Ready(nil))
 }
 
 // lines receives the lines of a log. It drops those that the test does not read.

@@ -50,6 +50,8 @@ const (
 	soon = 2 * time.Second
 	// lookTimeout bounds one look.
 	lookTimeout = 30 * time.Second
+	// attempts bounds how often one look reads the Secret again because another replica wrote it first.
+	attempts = 5
 )
 
 // Start keeps the certificate good until the context ends. Errors are logged, and
@@ -102,7 +104,7 @@ func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 func (k *Keeper) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	c, err := k.renew(ctx)
+	c, err := k.agree(ctx)
 	if err != nil {
 		return err
 	}
@@ -125,9 +127,20 @@ func (k *Keeper) look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// renew returns what the Secret holds, after it was made or renewed if need be.
-// Of several replicas that do so at once one wins; the others fail, and find what
-// it wrote at their next look.
+// agree returns the content that all replicas serve with. If several replicas write the Secret at
+// once, one of them wins, and the others read what it wrote without a pause: a replica that has no
+// certificate yet serves nothing.
+func (k *Keeper) agree(ctx context.Context) (c content, err error) {
+	for range attempts {
+		if c, err = k.renew(ctx); !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
+			return c, err
+		}
+	}
+	return nil, err
+}
+
+// renew returns what the Secret holds, after it was made or renewed if need be. The error is a
+// conflict if another replica wrote the Secret meanwhile.
 func (k *Keeper) renew(ctx context.Context) (content, error) {
 	secret := new(corev1.Secret)
 	err := k.Client.Get(ctx, k.Secret, secret)
