@@ -70,7 +70,8 @@ type start struct {
 	timeline []record.Phase // the phases, once none runs
 }
 
-// record is the VM's record with what the start has made.
+// record is the VM's record with what the start has made. A phase that calls it waits for each phase
+// whose field it reads, or runs before those begin.
 func (s *start) record() record.Container {
 	r := s.rec
 	r.Network = s.plan
@@ -259,9 +260,10 @@ func (s *start) adjustOOMScore(qemu int) error {
 }
 
 // resume places QEMU's threads, which are in the VM's cgroup now, and lets the guest run, unless
-// its author wants it paused.
+// its author wants it paused. It pins by the record of the start's beginning: the phase board writes
+// meanwhile.
 func (s *start) resume(ctx context.Context) error {
-	if err := (pinner{s.parts.describer, s.parts.domains}).pin(ctx, s.record()); err != nil {
+	if err := (pinner{s.parts.describer, s.parts.domains}).pin(ctx, s.rec); err != nil {
 		return err
 	}
 	if s.rec.Spec.StartPaused {
