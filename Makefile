@@ -48,8 +48,8 @@ MIGRATIONS ?= 30
 # The duration of make test-soak.
 MINUTES ?= 10
 
-# The version that make test-upgrade starts from.
-FROM ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
+# The version that make test-upgrade starts from. A clone may have no tags.
+FROM ?= $(shell cut -d ' ' -f 1 deploy/release/last)
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -128,10 +128,11 @@ release: packages-deb packages-deb-arm64 controller controller-arm64 installer #
 	@test/tools/build render
 	VERSION='$(VERSION)' IMAGE='$(IMAGE)' INSTALLER_IMAGE='$(INSTALLER_IMAGE)' FLAGS='$(FLAGS)' deploy/release/build $(BIN)/release $(PACKAGES)
 
-# Hugo reads the pages, the theme and nothing of the network. Files of an earlier site are removed.
+# Hugo reads the pages, the theme and nothing of the network. Files of an earlier site are removed. Without
+# --quiet, which hides its errors.
 docs-site: ## Write the documentation as static pages into bin/site/
 	@test/tools/build hugo
-	HUGO_PARAMS_VERSION='$(VERSION)' $(BIN)/hugo --source docs/site --destination $(BIN)/site --cleanDestinationDir --noBuildLock --quiet
+	HUGO_PARAMS_VERSION='$(VERSION)' $(BIN)/hugo --source docs/site --destination $(BIN)/site --cleanDestinationDir --noBuildLock
 
 test-docs-site: docs-site ## Follow all links of the documentation's pages, and look for requests to other sites
 	go vet -tags $(TAGS),docsite ./test/docsite
@@ -206,7 +207,8 @@ test-soak: packages tools build ## Run VMs one after the other, and look for gro
 	go vet -tags $(TAGS),faults,soak ./test/faults
 	$(FAULTS) -tags $(TAGS),faults,soak -run 'TestSoak$$' ./test/faults -minutes $(MINUTES)
 
-test-packages: packages-deb ## Check the packages, and install, upgrade and purge them in a folder; needs lintian and rpm
+test-packages: packages-deb ## Check the packages, and install, upgrade and purge them in a folder
+	@test/setup/packages check
 	go vet -tags $(TAGS),packages ./test/packages
 	$(GOTEST) -tags $(TAGS),packages -count 1 -timeout $(TIMEOUT) $(FLAGS) ./test/packages
 
@@ -260,7 +262,7 @@ test-cluster: packages kubernetes $(SLOW:%=storage) build controller ## Run the 
 	go vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes ./test/e2e/dedicated ./test/e2e/devices ./test/e2e/traces
 	$(GOTEST) -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes ./test/e2e/dedicated ./test/e2e/devices ./test/e2e/traces) $(FLAGS)
 
-# FROM is a revision of this repository, by default the newest tag.
+# FROM is a revision of this repository, by default the released one that deploy/release/last names.
 test-upgrade: packages kubernetes build controller ## Upgrade a cluster with running VMs from version FROM to this one, and back, by kubectl and Helm; FROM=v0.1.0
 	@test/tools/build helm
 	@test/e2e/upgrade/older '$(FROM)' $(BIN)/older
