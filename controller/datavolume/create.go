@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,10 +39,42 @@ func (c *Client) Create(ctx context.Context, meta metav1.ObjectMeta, spec cdi.Da
 
 // CreateFilled creates a DataVolume, unless it exists, for a PVC of its name that has its content: CDI fills nothing,
 // and makes the DataVolume the PVC's owner. The PVC has the annotation [AnnotationFilledFor].
-func (c *Client) CreateFilled(ctx context.Context, meta metav1.ObjectMeta, spec cdi.DataVolumeSpec) error {
-	dv := &cdi.DataVolume{ObjectMeta: *meta.DeepCopy(), Spec: *spec.DeepCopy()}
+//
+// The DataVolume gets what a template says of its volume, but neither the source nor CDI's annotations: CDI signs, in
+// a DataVolume of any source, that its creator may copy it. The creator is the controller, which may copy from every
+// namespace, and the signature would outlive the annotation by which CDI fills nothing.
+func (c *Client) CreateFilled(
+	ctx context.Context, meta metav1.ObjectMeta, template cdi.DataVolumeSpec, size resource.Quantity,
+) error {
+	dv := &cdi.DataVolume{ObjectMeta: *meta.DeepCopy(), Spec: blank(template, size)}
+	maps.DeleteFunc(dv.Annotations, func(key, _ string) bool { return strings.HasPrefix(key, version().Group+"/") })
 	metav1.SetMetaDataAnnotation(&dv.ObjectMeta, annotationFilled, meta.Name)
 	return c.create(ctx, dv)
+}
+
+// blank returns the spec of an empty DataVolume with the volume of a template. CDI wants a size of it, which a template
+// with a source need not have.
+func blank(template cdi.DataVolumeSpec, size resource.Quantity) cdi.DataVolumeSpec {
+	t := template.DeepCopy()
+	made := cdi.DataVolumeSpec{
+		Source: &cdi.DataVolumeSource{Blank: &cdi.DataVolumeBlankImage{}},
+		PVC:    t.PVC, Storage: t.Storage, PriorityClassName: t.PriorityClassName, Preallocation: t.Preallocation,
+	}
+	switch {
+	case made.PVC != nil:
+		made.PVC.DataSource, made.PVC.DataSourceRef = nil, nil
+		setSize(&made.PVC.Resources, size)
+	case made.Storage != nil:
+		made.Storage.DataSource, made.Storage.DataSourceRef = nil, nil
+		setSize(&made.Storage.Resources, size)
+	}
+	return made
+}
+
+func setSize(of *corev1.VolumeResourceRequirements, size resource.Quantity) {
+	if of.Requests.Storage().IsZero() {
+		of.Requests = corev1.ResourceList{corev1.ResourceStorage: size}
+	}
 }
 
 // MarkFilled has CDI not fill a DataVolume again when its PVC is gone: another is made for it, with the annotation

@@ -2,12 +2,16 @@ package datavolume
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -94,4 +98,74 @@ func TestCreateAuthorizes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCreateFilledCopiesNothing: CDI signs no copy of another namespace's PVC for a restored template that names one,
+// though the controller, as which it asks, may copy from everywhere.
+func TestCreateFilledCopiesNothing(t *testing.T) {
+	other, api := "other", "snapshot.storage.k8s.io"
+	foreign := corev1.TypedObjectReference{APIGroup: &api, Kind: "VolumeSnapshot", Name: "golden", Namespace: &other}
+	size := corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}}
+	for name, template := range map[string]cdi.DataVolumeSpec{
+		"PVC": {
+			Source: &cdi.DataVolumeSource{PVC: &cdi.DataVolumeSourcePVC{Namespace: other, Name: "golden"}}, Storage: &cdi.StorageSpec{},
+		},
+		"VolumeSnapshot": {
+			Source:  &cdi.DataVolumeSource{Snapshot: &cdi.DataVolumeSourceSnapshot{Namespace: other, Name: "golden"}},
+			Storage: &cdi.StorageSpec{Resources: size},
+		},
+		"DataSource": {
+			SourceRef: &cdi.DataVolumeSourceRef{Kind: cdi.DataVolumeDataSource, Name: "golden"}, PVC: &corev1.PersistentVolumeClaimSpec{},
+		},
+		"populator": {PVC: &corev1.PersistentVolumeClaimSpec{DataSourceRef: &foreign, Resources: size}},
+		"archive": {
+			Source:      &cdi.DataVolumeSource{HTTP: &cdi.DataVolumeSourceHTTP{URL: "http://files"}, PVC: nil},
+			ContentType: cdi.DataVolumeArchive, Checkpoints: []cdi.DataVolumeCheckpoint{{Current: "a"}}, PVC: &corev1.PersistentVolumeClaimSpec{},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClient(t)
+			meta := metav1.ObjectMeta{Namespace: "default", Name: "data", Annotations: map[string]string{
+				"cdi.kubevirt.io/storage.clone.token": "forged", "restore.kubevirt.io/name": "back",
+			}}
+			if err := c.CreateFilled(t.Context(), meta, template, resource.MustParse("3Gi")); err != nil {
+				t.Fatal(err)
+			}
+			object, err := c.in("default").Get(t.Context(), "data", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			made := new(cdi.DataVolume)
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, made); err != nil {
+				t.Fatal(err)
+			}
+			if want := map[string]string{annotationFilled: "data", "restore.kubevirt.io/name": "back"}; !maps.Equal(made.Annotations, want) {
+				t.Errorf("annotations %v, want %v", made.Annotations, want)
+			}
+			answer, err := made.AuthorizeUser("default", "data", &anything{reviews{t.Context(), c}}, authenticationv1.UserInfo{Username: "controller"})
+			if !errors.Is(err, cdi.ErrNoTokenOkay) {
+				t.Errorf("CDI signs a copy of %s/%s: %v", answer.Handler.SourceNamespace, answer.Handler.SourceName, err)
+			}
+			text, _ := json.Marshal(made.Spec)
+			if made.Spec.Source == nil || made.Spec.Source.Blank == nil || strings.Contains(string(text), "golden") ||
+				made.Spec.ContentType != "" || made.Spec.Checkpoints != nil {
+				t.Errorf("spec %s", text)
+			}
+			want := "3Gi"
+			if template.Storage != nil && len(template.Storage.Resources.Requests) > 0 || template.PVC != nil && len(template.PVC.Resources.Requests) > 0 {
+				want = "2Gi"
+			}
+			if !strings.Contains(string(text), want) {
+				t.Errorf("spec %s has not the size %s", text, want)
+			}
+		})
+	}
+}
+
+// anything answers CDI's questions for a user who may do everything.
+type anything struct{ reviews }
+
+func (*anything) CreateSar(review *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
+	review.Status.Allowed = true
+	return review, nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
@@ -29,7 +30,7 @@ func (g *rig) MarkFilled(_ context.Context, _, name string, annotations map[stri
 	return nil
 }
 
-func (g *rig) CreateFilled(_ context.Context, meta metav1.ObjectMeta, _ cdi.DataVolumeSpec) error {
+func (g *rig) CreateFilled(_ context.Context, meta metav1.ObjectMeta, _ cdi.DataVolumeSpec, _ resource.Quantity) error {
 	g.filled = append(g.filled, meta)
 	return nil
 }

@@ -97,7 +97,7 @@ func (o *owners) ownPVC(ctx context.Context, w *work, one api.VolumeRestore, pvc
 	meta.Namespace, meta.OwnerReferences = w.rs.Namespace, []metav1.OwnerReference{ownedBy(w.vm)}
 	metav1.SetMetaDataAnnotation(meta, annotationName, w.rs.Name)
 	metav1.SetMetaDataLabel(meta, kubevirt.CreatedByLabel, string(w.vm.UID))
-	return o.dataVolumes.CreateFilled(ctx, *meta, t.Spec)
+	return o.dataVolumes.CreateFilled(ctx, *meta, t.Spec, *pvc.Spec.Resources.Requests.Storage())
 }
 
 func setOwner(ctx context.Context, w *work, by client.Writer, o client.Object) error {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -48,7 +49,7 @@ type snapshots interface {
 type dataVolumes interface {
 	Get(ctx context.Context, namespace, name string) (datavolume.State, error)
 	MarkFilled(ctx context.Context, namespace, name string, annotations map[string]string) error
-	CreateFilled(ctx context.Context, meta metav1.ObjectMeta, spec cdi.DataVolumeSpec) error
+	CreateFilled(ctx context.Context, meta metav1.ObjectMeta, template cdi.DataVolumeSpec, size resource.Quantity) error
 	DeleteOwned(ctx context.Context, namespace, name string, owner metav1.Object) error
 }
 
