@@ -29,7 +29,8 @@ func dhcpConfig(p Plan) string {
 		"no-ping",
 		"user=" + dhcpUser,
 		// A guest can make dnsmasq log a line for each packet: a file could grow without
-		// limit. Errors of the start are on stderr.
+		// limit. Errors of the start are on stderr. dnsmasq may not change the owner of its log,
+		// see capabilities.
 		"log-facility=/dev/null",
 		"quiet-dhcp",
 		"leasefile-ro",

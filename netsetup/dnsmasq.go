@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nodevirt/nodevirt/shim/supervise"
 )
 
@@ -33,7 +35,14 @@ func (s *Setup) server(p Plan) supervise.Process {
 	return supervise.Process{
 		Name: "dnsmasq", Program: s.dnsmasq, Args: []string{config, "--pid-file=" + pidFile},
 		Daemon: true, PIDFile: pidFile, Argument: config, Grace: killAfter,
+		Capabilities: capabilities(),
 	}
+}
+
+// capabilities returns what dnsmasq needs to bind its sockets and to change its user. With CAP_CHOWN it would make that
+// user the owner of its log, which is the node's /dev/null.
+func capabilities() []uintptr {
+	return []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_NET_BIND_SERVICE, unix.CAP_SETUID, unix.CAP_SETGID}
 }
 
 // Serve starts dnsmasq in the pod's namespace and returns its process id when dnsmasq is ready to

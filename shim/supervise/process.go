@@ -29,6 +29,8 @@ type Process struct {
 	// User runs the program with these ids and no other group. Without it the program starts as root
 	// and gives up its rights itself.
 	User *User
+	// Capabilities are all that a program which starts as root can have; nil for no limit.
+	Capabilities []uintptr
 	// Namespaces are the CLONE_NEW* flags of the namespaces that the process has to itself. All others
 	// are those of the thread that calls [Process.Start].
 	Namespaces uintptr

@@ -84,7 +84,10 @@ func (p Process) startDaemon(ctx context.Context) (int, error) {
 	cmd.WaitDelay = time.Second
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	err := cmd.Run()
+	err := p.launch(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
 	switch {
 	case errors.Is(err, exec.ErrWaitDelay):
 	case err != nil && ctx.Err() != nil:
@@ -109,7 +112,7 @@ func (p Process) startChild(ctx context.Context) (int, error) {
 	cmd := exec.Command(p.Program, p.Args...) //nolint:noctx // see above
 	p.configure(cmd)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
+	if err := p.launch(cmd); err != nil {
 		return 0, fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	ended := make(chan struct{})

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodevirt/nodevirt/shim/supervise"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // TestMain is a helper process too: it writes its pid file and then sleeps.
@@ -281,4 +282,40 @@ func stat(t *testing.T, proc string) []string {
 	}
 	_, after, _ := strings.Cut(string(text), ") ")
 	return strings.Fields(after)
+}
+
+// TestCapabilities: a program that starts as root has the capabilities of its description alone. Neither the caller's
+// own nor later processes' are fewer.
+func TestCapabilities(t *testing.T) {
+	needs.Parts(t, "root")
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	owner := func() uint32 {
+		var st unix.Stat_t
+		if err := unix.Stat(file, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Uid
+	}
+	start := func(keep []uintptr) {
+		p := daemon(t)
+		p.Args[1] = "chown 65534 '" + file + "'; " + p.Args[1]
+		p.Capabilities = keep
+		if _, err := p.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.End(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	for range 4 {
+		if start([]uintptr{unix.CAP_NET_ADMIN}); owner() != 0 {
+			t.Fatalf("without CAP_CHOWN the program changed the owner to %d", owner())
+		}
+	}
+	if start(nil); owner() != 65534 {
+		t.Errorf("a later program could not change the owner: it is %d", owner())
+	}
 }
