@@ -120,6 +120,13 @@ func (e *Expander) Close() {
 // Turns returns the turns of this node's conversions, for those that do not go through Expand.
 func (e *Expander) Turns() *Turns { return e.turns }
 
+// Reserve keeps needs bytes of f's file system free for what the caller writes to f, beside what other expansions still
+// need and Options.Reserve. Call release when f is complete or removed. Without enough space the error is
+// [syscall.ENOSPC].
+func (e *Expander) Reserve(f *os.File, needs int64) (release func(), err error) {
+	return e.room.promise(f, needs)
+}
+
 // Reflink reports whether VMs' files are clones of bases.
 func (e *Expander) Reflink() bool {
 	yes, err := e.clones()

@@ -146,6 +146,7 @@ func TestManifests(t *testing.T) {
 	for name, change := range map[string]func(*checkpoint.Manifest){
 		"version":   func(m *checkpoint.Manifest) { m.Version = 2 },
 		"size":      func(m *checkpoint.Manifest) { m.Memory.Size = 1 << 50 },
+		"work":      func(m *checkpoint.Manifest) { m.Disks[0].Size = 17 << 30 },
 		"negative":  func(m *checkpoint.Manifest) { m.Memory.Stored = -1 },
 		"checksum":  func(m *checkpoint.Manifest) { m.Memory.SHA256 = "x" },
 		"path":      func(m *checkpoint.Manifest) { m.Disks[0].Name = "../../etc" },

@@ -31,6 +31,11 @@ const (
 	maxDevices  = 1024
 	// maxFile bounds a file, in bytes, compressed and not.
 	maxFile = 1 << 46
+
+	// The limit of what all files expand to, in bytes, as for images: baseWork for any checkpoint, and workRatio
+	// for each byte of the files.
+	baseWork  = 16 << 30
+	workRatio = 100
 )
 
 // diskName returns the name of the file with what the guest wrote to a disk.
@@ -164,6 +169,9 @@ func (m Manifest) check() error {
 			return fmt.Errorf("disk %q: %w", d.Name, err)
 		}
 	}
+	if err := m.checkWork(); err != nil {
+		return err
+	}
 	if len(m.Volumes) > maxDisks || slices.ContainsFunc(m.Volumes, func(name string) bool { return !namePattern.MatchString(name) }) {
 		return fmt.Errorf("volumes %.80q: more than %d, or not disks' names", m.Volumes, maxDisks)
 	}
@@ -171,6 +179,19 @@ func (m Manifest) check() error {
 		if !namePattern.MatchString(name) || !sumPattern.MatchString(b.SHA256) {
 			return fmt.Errorf("image of disk %.80q: no checksum", name)
 		}
+	}
+	return nil
+}
+
+// checkWork refuses a checkpoint of few bytes that expands to very many: it would keep the node busy for hours.
+func (m Manifest) checkWork() error {
+	size, stored := m.Memory.Size, m.Memory.Stored
+	for _, d := range m.Disks {
+		size, stored = size+d.Size, stored+d.Stored
+	}
+	if most := baseWork + workRatio*stored; size > most {
+		return fmt.Errorf("%d bytes hold memory and disks of %d bytes, and at most %d are supported: fill free blocks of the guest's disks with zeros",
+			stored, size, most)
 	}
 	return nil
 }

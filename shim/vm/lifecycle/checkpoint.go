@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -270,31 +271,63 @@ func room(r record.Container, name string) int64 {
 }
 
 // unpack puts the checkpoint's memory and disks into the container's folder, the disks in place of the
-// new ones. It compares all checksums, so that the start reads only what was saved.
-func (c *creator) unpack(ctx context.Context, n *draft) (err error) {
+// new ones. It compares all checksums, so that the start reads only what was saved. As the conversions of images
+// do, it waits for its namespace's turn, and leaves to the node the disk space that stays free.
+func (c *creator) unpack(ctx context.Context, n *draft, progress func(disk string, p expand.Progress)) (err error) {
 	if n.from == nil {
 		return nil
 	}
 	defer func() { err = errors.Join(err, n.from.release(ctx)) }()
 	m, files := n.from.manifest, c.written.Written(n.rec)
+	end, err := c.expanded.Turns().Take(ctx, n.rec.Sandbox.Value.GetMetadata().GetNamespace(), func() {
+		progress(checkpointProgress, expand.Progress{Waiting: true})
+	})
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	defer end()
 	for _, d := range m.Disks {
-		if err := unpackDisk(ctx, n, d, files[d.Name]); err != nil {
+		if err := c.unpackDisk(ctx, n, d, files[d.Name]); err != nil {
 			return fmt.Errorf("checkpoint: disk %q: %w", d.Name, unusable(err))
 		}
 	}
-	if err := c.forks.Link(ctx, n.from.files, m, c.layout.MemoryFile(n.rec.ID)); err != nil {
-		return fmt.Errorf("checkpoint: %w", unusable(err))
+	if err := c.linkMemory(ctx, n); err != nil {
+		return fmt.Errorf("checkpoint: memory: %w", unusable(err))
 	}
 	return nil
 }
 
+// checkpointProgress stands for the checkpoint among the disks of which calls hear.
+const checkpointProgress = "checkpoint"
+
+// linkMemory puts the checkpoint's memory, compressed, into the container's folder.
+func (c *creator) linkMemory(ctx context.Context, n *draft) error {
+	to := c.layout.MemoryFile(n.rec.ID)
+	folder, err := os.Open(filepath.Dir(to))
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	release, err := c.expanded.Reserve(folder, n.from.manifest.Memory.Stored)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return c.forks.Link(ctx, n.from.files, n.from.manifest, to)
+}
+
 // unpackDisk replaces the content of a disk's new file, whose owner and mode stay.
-func unpackDisk(ctx context.Context, n *draft, d checkpoint.Disk, path string) (err error) {
+func (c *creator) unpackDisk(ctx context.Context, n *draft, d checkpoint.Disk, path string) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	release, err := c.expanded.Reserve(f, d.Size)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := checkpoint.UnpackDisk(ctx, n.from.files, d, f); err != nil {
 		return err
 	}

@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -398,5 +400,73 @@ func TestResumeFromVolume(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "open the archive") {
 			t.Errorf("without an archive: %v", err)
 		}
+	})
+}
+
+// bomb is a checkpoint whose disk of 64 MiB takes a few bytes.
+func (n *node) bomb(t *testing.T) (archive string) {
+	t.Helper()
+	s := n.saved(t)
+	s.disk = filepath.Join(t.TempDir(), "bomb")
+	must(t, os.WriteFile(s.disk, bytes.Repeat([]byte{1}, 64<<20), 0o600))
+	path := s.archive(t)
+	info, err := os.Stat(path)
+	must(t, err)
+	if info.Size() > 256<<10 {
+		t.Fatalf("an archive of %d bytes", info.Size())
+	}
+	n.disks.Files["disk"] = filepath.Join(n.dir, "new.qcow2")
+	must(t, os.WriteFile(n.disks.Files["disk"], nil, 0o600))
+	return path
+}
+
+// TestBombLeavesSpace: a checkpoint whose disk would take more than the node may use is not unpacked.
+func TestBombLeavesSpace(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		path := n.bomb(t)
+		n.images.Free = 1 << 20
+		before := n.images.Left()
+		if _, err := n.resumes(t, path); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("a checkpoint larger than the free space: %v", err)
+		}
+		info, err := os.Stat(n.disks.Files["disk"])
+		must(t, err)
+		if info.Size() != 0 {
+			t.Errorf("%d bytes were written", info.Size())
+		}
+		assert.DeepEqual(t, n.images.Left(), before)
+	})
+}
+
+// TestCheckpointsTakeTurns: checkpoints of one namespace wait for the turns of image conversions, and end with the pod.
+func TestCheckpointsTakeTurns(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		path := n.bomb(t)
+		pod := n.masqueraded(t, "resumed")
+		var ends []func()
+		for _, other := range []string{"other", "another"} {
+			end, err := n.images.Turns().Take(t.Context(), other, func() {})
+			must(t, err)
+			ends = append(ends, end)
+		}
+		config := request(0)
+		config.Image.Image = path
+		failed := make(chan error, 1)
+		go func() {
+			_, err := n.Create(t.Context(), pod, config)
+			failed <- err
+		}()
+		synctest.Wait()
+		info, err := os.Stat(n.disks.Files["disk"])
+		must(t, err)
+		if info.Size() != 0 {
+			t.Errorf("%d bytes were written without a turn", info.Size())
+		}
+		ends[0]()
+		// The disk's content is no qcow2 file: it has been unpacked.
+		if err := <-failed; !errors.Is(err, checkpoint.ErrUnusable) {
+			t.Errorf("with a turn: %v", err)
+		}
+		ends[1]()
 	})
 }

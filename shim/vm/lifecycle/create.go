@@ -38,6 +38,7 @@ type creator struct {
 	store      ImageStore
 	disks      DiskMaker
 	written    diskFiles
+	expanded   Expanded
 	moves      Moves
 	files      *vmfile.Files
 	conditions Conditions
@@ -62,7 +63,7 @@ type creator struct {
 
 func newCreator(o Options, e *ends, p *pending) *creator {
 	return &creator{
-		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, written: o.DiskAttacher, moves: o.Moves, files: o.Files, conditions: o.Conditions,
+		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, written: o.DiskAttacher, expanded: o.Expanded, moves: o.Moves, files: o.Files, conditions: o.Conditions,
 		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, tracing: o.Tracing, layout: o.Layout, groups: o.Groups, forks: o.Forks, hooks: o.Hooks, log: o.Logger,
 		ends: e, pending: p, describer: o.Describer, mode: o.DiskMode, firmware: o.Firmware, hostDevices: o.HostDevices, timeout: o.CreateTimeout,
 	}
@@ -260,7 +261,7 @@ func (c *creator) makeFiles(ctx context.Context, n *draft, progress func(disk st
 		err = c.ownFiles(ctx, n)
 	}
 	if err == nil {
-		err = c.unpack(ctx, n)
+		err = c.unpack(ctx, n, progress)
 	}
 	if errors.Is(err, disk.ErrVolume) || errors.Is(err, vmfile.ErrInvalid) || errors.Is(err, hooks.ErrOff) {
 		err = fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)

@@ -170,6 +170,8 @@ type ImageStore interface {
 // Expanded is the cache of expanded disks; [expand.Expander].
 type Expanded interface {
 	Collect(present func(image string) (bool, error)) error
+	Reserve(f *os.File, needs int64) (release func(), err error)
+	Turns() *expand.Turns
 }
 
 // Network connects guests to their pods; [netsetup.Setup].

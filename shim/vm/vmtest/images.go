@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
 )
 
@@ -23,7 +25,10 @@ type Images struct {
 	script *Script
 	// Folder has the files that Open opens.
 	Folder string
+	// Free is how many bytes can be reserved at a time; 0 for no limit.
+	Free int64
 
+	turns   *expand.Turns
 	mu      sync.Mutex
 	holders map[string]bool
 	removed chan struct{}
@@ -32,7 +37,7 @@ type Images struct {
 
 // NewImages returns images that are not held.
 func NewImages(s *Script, folder string) *Images {
-	return &Images{script: s, Folder: folder, holders: map[string]bool{}, removed: make(chan struct{}, 1), gone: map[string]bool{}}
+	return &Images{script: s, Folder: folder, holders: map[string]bool{}, removed: make(chan struct{}, 1), gone: map[string]bool{}, turns: expand.NewTurns(2)}
 }
 
 func (i *Images) hold(owner string) {
@@ -122,6 +127,23 @@ func (i *Images) Collect(present func(image string) (bool, error)) error {
 		return err
 	}
 	return i.script.note(fmt.Sprintf("Images.Collect, there: %t", there))
+}
+
+// Turns implements expand's. Two run at a time.
+func (i *Images) Turns() *expand.Turns { return i.turns }
+
+// Reserve implements expand's. What is not released is left.
+func (i *Images) Reserve(f *os.File, needs int64) (release func(), err error) {
+	if i.Free > 0 && needs > i.Free {
+		return nil, fmt.Errorf("%w: it may take %d bytes of %d", syscall.ENOSPC, needs, i.Free)
+	}
+	owner := "space for " + f.Name()
+	i.hold(owner)
+	return func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		delete(i.holders, owner)
+	}, nil
 }
 
 // ImageStatus implements containerd's.
