@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,7 +25,8 @@ func rules() admission.Rules {
 	}
 }
 
-// checkOthers refuses a new restore of a VM that is being restored.
+// checkOthers refuses a new restore of a VM that is being restored, and one whose target is another VM than that of the
+// snapshot. A snapshot that does not exist yet refuses nothing: its restore waits.
 func checkOthers(ctx context.Context, live client.Reader, r *admission.Review) (field.ErrorList, error) {
 	spec, problems := CheckManifest(field.NewPath("spec"), r.Object["spec"])
 	if r.Old != nil || spec == nil {
@@ -39,5 +42,40 @@ func checkOthers(ctx context.Context, live client.Reader, r *admission.Review) (
 				fmt.Sprintf("VirtualMachineRestore %q in progress", other.Name))}, nil
 		}
 	}
-	return nil, nil
+	return checkTarget(ctx, live, r.Meta.Namespace, spec)
+}
+
+// checkTarget refuses a target that is another VM, and a restore in place that would take the PVCs of another VM.
+func checkTarget(ctx context.Context, live client.Reader, namespace string, spec *api.VirtualMachineRestoreSpec) (field.ErrorList, error) {
+	s := new(api.VirtualMachineSnapshot)
+	key := client.ObjectKey{Namespace: namespace, Name: spec.VirtualMachineSnapshotName}
+	if err := live.Get(ctx, key, s); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if s.Status == nil || s.Status.SourceUID == nil {
+		return nil, nil
+	}
+	uidOf := func(name string) (types.UID, error) {
+		vm := new(kubevirt.VirtualMachine)
+		err := live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, vm)
+		return vm.UID, client.IgnoreNotFound(err)
+	}
+	at := field.NewPath("spec", "target", "name")
+	uid, err := uidOf(spec.Target.Name)
+	if err != nil {
+		return nil, fmt.Errorf("read VM %s/%s: %w", namespace, spec.Target.Name, err)
+	}
+	if uid != "" && uid != *s.Status.SourceUID {
+		return field.ErrorList{field.Forbidden(at,
+			fmt.Sprintf("VM %s exists and is not the one that snapshot %s is of: name a new VM", spec.Target.Name, s.Name))}, nil
+	}
+	if uid != "" || spec.VolumeRestorePolicy == nil || *spec.VolumeRestorePolicy != api.VolumeRestorePolicyInPlace ||
+		spec.Target.Name == s.Spec.Source.Name {
+		return nil, nil
+	}
+	if uid, err = uidOf(s.Spec.Source.Name); err != nil || uid != *s.Status.SourceUID {
+		return nil, err
+	}
+	return field.ErrorList{field.Forbidden(at, fmt.Sprintf(
+		"volumeRestorePolicy InPlace would replace the PVCs of VM %s, which exists: choose another policy for a new VM", s.Spec.Source.Name))}, nil
 }

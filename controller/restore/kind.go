@@ -51,7 +51,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 		return err
 	}
 	r := NewReconciler(Options{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Revisions: in.Uncached, Snapshots: snapshots, DataVolumes: dataVolumes,
+		Client: m.GetClient(), Live: m.GetAPIReader(), Uncached: in.Uncached, Snapshots: snapshots, DataVolumes: dataVolumes,
 		Events: in.Events("virtualmachinerestore-controller"), Now: in.Now,
 	})
 	return r.SetUp(ctx, m)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
+	exportapi "kubevirt.io/api/export/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,6 +44,12 @@ type rig struct {
 	// marked are CDI's objects whose PVCs are replaced, and for which restores.
 	marked []string
 	cdi    bool
+	// late says that Kubernetes binds PVCs once a pod uses them.
+	late bool
+	// smaller says that the driver makes smaller volumes than it is asked for.
+	smaller bool
+	// lost are VolumeSnapshots that do not exist.
+	lost map[string]bool
 }
 
 func newRig(t *testing.T) *rig {
@@ -50,7 +57,7 @@ func newRig(t *testing.T) *rig {
 	g := &rig{t: t, now: time.Now().Truncate(time.Second)}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
 		Types: []func(*runtime.Scheme) error{
-			corev1.AddToScheme, appsv1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme, api.AddToScheme,
+			corev1.AddToScheme, appsv1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme, api.AddToScheme, exportapi.AddToScheme,
 		},
 		Status: []client.Object{
 			new(api.VirtualMachineSnapshot), new(api.VirtualMachineSnapshotContent), new(api.VirtualMachineRestore),
@@ -61,7 +68,7 @@ func newRig(t *testing.T) *rig {
 		},
 	})
 	g.r = NewReconciler(Options{
-		Client: g.Cached(), Live: g.Client, Revisions: g.Client, Snapshots: driver{}, DataVolumes: g, Events: g.Recorder,
+		Client: g.Cached(), Live: g.Client, Uncached: g.Cached(), Snapshots: driver{g}, DataVolumes: g, Events: g.Recorder,
 		Now: func() time.Time { return g.now },
 	})
 	g.Add(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "csi"}, Provisioner: "csi"})
@@ -69,9 +76,12 @@ func newRig(t *testing.T) *rig {
 }
 
 // driver has VolumeSnapshots that need 2 GiB when they are restored.
-type driver struct{}
+type driver struct{ g *rig }
 
-func (driver) Get(_ context.Context, _, name string) (*volumesnapshot.Snapshot, error) {
+func (d driver) Get(_ context.Context, _, name string) (*volumesnapshot.Snapshot, error) {
+	if d.g.lost[name] {
+		return nil, nil
+	}
 	return &volumesnapshot.Snapshot{Name: name, RestoreSize: "2Gi"}, nil
 }
 
@@ -124,6 +134,7 @@ func (g *rig) vm() *kubevirt.VirtualMachine {
 	g.Add(g.t, revision, content, s)
 	for _, name := range []string{"claim-root", "claim-data", "claim-other", "dv"} {
 		pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		pvc.Spec.VolumeName = "pv-" + name
 		if name == "dv" {
 			pvc.OwnerReferences = []metav1.OwnerReference{ownedBy(now)}
 		}
@@ -131,6 +142,13 @@ func (g *rig) vm() *kubevirt.VirtualMachine {
 		if err := g.Create(g.t.Context(), pvc); err != nil {
 			g.t.Fatal(err)
 		}
+		fakecluster.Change(g.t, g.Cluster, content, func(c *api.VirtualMachineSnapshotContent) {
+			for i := range c.Spec.VolumeBackups {
+				if b := &c.Spec.VolumeBackups[i]; b.PersistentVolumeClaim.Name == name {
+					b.PersistentVolumeClaim.UID = pvc.UID
+				}
+			}
+		})
 	}
 	return now
 }
@@ -159,7 +177,7 @@ func (g *rig) reconcile() (ctrl.Result, error) {
 // finish reconciles, and does the driver's work, until the restore ends.
 func (g *rig) finish(rs *api.VirtualMachineRestore) *api.VirtualMachineRestore {
 	g.t.Helper()
-	for range 10 {
+	for range 60 {
 		if _, err := g.reconcile(); err != nil {
 			g.t.Fatal(err)
 		}
@@ -172,16 +190,83 @@ func (g *rig) finish(rs *api.VirtualMachineRestore) *api.VirtualMachineRestore {
 	return nil
 }
 
-// bind binds each PVC that is not.
+// bind binds each PVC, as Kubernetes and a driver do: to the PersistentVolume that it names and that is reserved for it,
+// or to a new one. A PersistentVolume whose PVC is gone goes, too, unless its reclaim policy is Retain.
 func (g *rig) bind() {
 	g.t.Helper()
 	var list corev1.PersistentVolumeClaimList
 	if err := g.List(g.t.Context(), &list); err != nil {
 		g.t.Fatal(err)
 	}
+	there := map[types.UID]bool{}
 	for i := range list.Items {
-		fakecluster.Change(g.t, g.Cluster, &list.Items[i], func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })
+		c := &list.Items[i]
+		there[c.UID] = true
+		if c.Status.Phase == corev1.ClaimBound || g.late && !g.consumed(c.Name) {
+			continue
+		}
+		ref := corev1.ObjectReference{Namespace: c.Namespace, Name: c.Name, UID: c.UID}
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: c.Spec.VolumeName}}
+		if c.Spec.VolumeName == "" {
+			pv.Name = "pv-" + string(c.UID)
+			pv.Spec.ClaimRef, pv.Spec.PersistentVolumeReclaimPolicy = &ref, corev1.PersistentVolumeReclaimDelete
+			pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: c.Spec.Resources.Requests[corev1.ResourceStorage]}
+			if g.smaller {
+				pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+			}
+			pv.Spec.StorageClassName = "csi"
+			if from := c.Spec.DataSource; from != nil {
+				pv.Annotations = map[string]string{"content": from.Name}
+			}
+			g.Add(g.t, pv)
+		} else if !g.Exists(g.t, pv) || pv.Spec.ClaimRef.Name != c.Name || pv.Spec.ClaimRef.UID != "" && pv.Spec.ClaimRef.UID != c.UID {
+			continue
+		}
+		fakecluster.Change(g.t, g.Cluster, pv, func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef = &ref })
+		fakecluster.Change(g.t, g.Cluster, c, func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.VolumeName, c.Status.Phase = pv.Name, corev1.ClaimBound
+		})
 	}
+	var volumes corev1.PersistentVolumeList
+	if err := g.List(g.t.Context(), &volumes); err != nil {
+		g.t.Fatal(err)
+	}
+	for i := range volumes.Items {
+		pv := &volumes.Items[i]
+		if uid := pv.Spec.ClaimRef.UID; uid != "" && !there[uid] && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+			if err := g.Delete(g.t.Context(), pv); err != nil {
+				g.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// consumed reports whether a pod uses a PVC.
+func (g *rig) consumed(pvc string) bool {
+	g.t.Helper()
+	var pods corev1.PodList
+	if err := g.List(g.t.Context(), &pods); err != nil {
+		g.t.Fatal(err)
+	}
+	return slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool {
+		return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == pvc
+		})
+	})
+}
+
+// content returns of which VolumeSnapshot the disk of a PVC is; "" for another disk.
+func (g *rig) content(pvc string) string {
+	g.t.Helper()
+	c := g.claim(pvc)
+	if c == nil || c.Status.Phase != corev1.ClaimBound {
+		return ""
+	}
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: c.Spec.VolumeName}}
+	if !g.Exists(g.t, pv) || pv.Spec.ClaimRef.UID != c.UID {
+		return ""
+	}
+	return pv.Annotations["content"]
 }
 
 func (g *rig) claim(name string) *corev1.PersistentVolumeClaim {
@@ -238,7 +323,7 @@ func TestSameVM(t *testing.T) {
 	pvc := g.claim("restore-uid-back-data")
 	size := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
 	if pvc.Spec.DataSource.Name != "vs-data" || pvc.Labels["of"] != "claim-data" || !metav1.IsControlledBy(pvc, now) || size.String() != "2Gi" ||
-		pvc.Annotations["mine"] != "yes" || pvc.Annotations["pv.kubernetes.io/bind-completed"] != "" || pvc.Spec.VolumeName != "" {
+		pvc.Annotations["mine"] != "yes" || pvc.Annotations["pv.kubernetes.io/bind-completed"] != "" || pvc.Spec.VolumeName == "pv" {
 		t.Errorf("PVC %+v", pvc)
 	}
 	if fmt.Sprint(rs.Status.DeletedDataVolumes, g.deleted) != "[dv] [dv]" || g.claim("dv") != nil || g.claim("claim-data") == nil {
@@ -365,8 +450,12 @@ func TestInPlace(t *testing.T) {
 		c.Spec.VolumeBackups[at].PersistentVolumeClaim.OwnerReferences = of
 	})
 	g.finish(g.restore("web", func(s *api.VirtualMachineRestoreSpec) { s.VolumeRestorePolicy = new(api.VolumeRestorePolicyInPlace) }))
-	if g.Exists(t, now); claims(now) != "claim-root claim-data dv:dv" || g.claim("claim-root").UID == old || g.claim("dv").Spec.DataSource == nil {
-		t.Errorf("PVCs %s", claims(now))
+	if g.Exists(t, now); claims(now) != "claim-root claim-data dv:dv" || g.claim("claim-root").UID == old ||
+		g.content("claim-root") != "vs-root" || g.content("claim-data") != "vs-data" || g.content("dv") != "vs-made" {
+		t.Errorf("PVCs %s with the contents %q %q %q", claims(now), g.content("claim-root"), g.content("claim-data"), g.content("dv"))
+	}
+	if left := g.temporary(); left != "" {
+		t.Errorf("left over: %s", left)
 	}
 	pvc := g.claim("dv")
 	if len(pvc.OwnerReferences) > 0 || pvc.Annotations[datavolume.AnnotationFilledFor] != "dv" || fmt.Sprint(g.marked) != "[dv for back]" {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
+	"github.com/nodevirt/nodevirt/controller/diskguard"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/state"
 )
@@ -117,15 +118,6 @@ func patch(ctx context.Context, by client.Writer, before, o client.Object) error
 	return by.Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// deletePVC deletes a PVC that was read, and no other one of its name.
-func deletePVC(ctx context.Context, by client.Writer, pvc *corev1.PersistentVolumeClaim) error {
-	err := by.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID})
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete PVC %s/%s: %w", pvc.Namespace, pvc.Name, err)
-	}
-	return nil
-}
-
 // deleteObsolete deletes the disks of templates that the restored VM does not have, and its former persistent state,
 // if they are the VM's.
 func (o *owners) deleteObsolete(ctx context.Context, w *work) error {
@@ -147,7 +139,7 @@ func (o *owners) deleteObsolete(ctx context.Context, w *work) error {
 		case !metav1.IsControlledBy(pvc, w.vm) || pvc.DeletionTimestamp != nil:
 			continue
 		}
-		if err := deletePVC(ctx, o.client, pvc); err != nil {
+		if err := diskguard.Delete(ctx, o.client, diskguard.RestoreObsolete, pvc); err != nil {
 			return err
 		}
 	}
@@ -171,7 +163,7 @@ func (o *owners) dropState(ctx context.Context, w *work) error {
 			continue
 		}
 		if metav1.IsControlledBy(pvc, w.vm) {
-			if err := deletePVC(ctx, o.client, pvc); err != nil {
+			if err := diskguard.Delete(ctx, o.client, diskguard.RestoreState, pvc); err != nil {
 				return err
 			}
 			continue

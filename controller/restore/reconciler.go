@@ -36,6 +36,8 @@ const annotationContent = "cdi.kubevirt.io/storage.contentType"
 const (
 	// retry is the time between two looks at what a restore waits for.
 	retry = 2 * time.Second
+	// moment is that for what ends within a moment.
+	moment = 200 * time.Millisecond
 	// conflictWait is about how long the cache takes to have another reconciler's write.
 	conflictWait = 50 * time.Millisecond
 )
@@ -59,8 +61,8 @@ type Options struct {
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Revisions reads and writes ControllerRevisions, which no cache has.
-	Revisions client.Client
+	// Uncached reads and writes ControllerRevisions and PersistentVolumes, which no cache has.
+	Uncached client.Client
 	// Snapshots reads VolumeSnapshots.
 	Snapshots snapshots
 	// DataVolumes creates those of a restored VM, and deletes those that it does not have any more.
@@ -91,13 +93,21 @@ type Reconciler struct {
 // NewReconciler makes the parts of a reconciler, and joins them.
 func NewReconciler(o Options) *Reconciler {
 	statuses := &reporter{client: o.Client, now: o.Now}
-	return &Reconciler{
+	r := &Reconciler{
 		client: o.Client, live: o.Live, events: o.Events, now: o.Now,
 		statuses: statuses,
-		volumes:  &volumes{client: o.Client, live: o.Live, snapshots: o.Snapshots, dataVolumes: o.DataVolumes, statuses: statuses},
-		targets:  &targets{client: o.Client, revisions: o.Revisions},
-		owners:   &owners{client: o.Client, live: o.Live, revisions: o.Revisions, dataVolumes: o.DataVolumes},
+		targets:  &targets{client: o.Client, revisions: o.Uncached},
+		owners:   &owners{client: o.Client, live: o.Live, revisions: o.Uncached, dataVolumes: o.DataVolumes},
 	}
+	r.volumes = &volumes{
+		client: o.Client, live: o.Live, snapshots: o.Snapshots, statuses: statuses,
+		replacer: &replacer{client: o.Client, live: o.Live, persistent: o.Uncached, dataVolumes: o.DataVolumes},
+		contentOf: func(ctx context.Context, w *work) (*api.VirtualMachineSnapshotContent, error) {
+			_, content, err := r.source(ctx, w)
+			return content, err
+		},
+	}
+	return r
 }
 
 // work is a restore with its target.
@@ -119,12 +129,20 @@ func (w *work) restored() bool {
 	return w.vm != nil && w.vm.Annotations[annotationLast] == mark(w.rs)
 }
 
-// waitError says what a restore waits for.
-type waitError struct{ reason string }
+// waitError says what a restore waits for, and when it looks again.
+type waitError struct {
+	reason string
+	again  time.Duration
+}
 
 func (e *waitError) Error() string { return e.reason }
 
-func waitFor(format string, args ...any) error { return &waitError{fmt.Sprintf(format, args...)} }
+func waitFor(format string, args ...any) error {
+	return &waitError{fmt.Sprintf(format, args...), retry}
+}
+
+// soon is for what Kubernetes does within moments.
+func soon(format string, args ...any) error { return &waitError{fmt.Sprintf(format, args...), moment} }
 
 // Reconcile takes the next step for the restore of a name.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -148,12 +166,16 @@ func (r *Reconciler) reconcile(ctx context.Context, rs *api.VirtualMachineRestor
 		return ctrl.Result{}, err
 	}
 	if rs.DeletionTimestamp != nil {
-		return ctrl.Result{}, r.remove(ctx, w)
+		var wait *waitError
+		if err := r.remove(ctx, w); !asWait(err, &wait) {
+			return ctrl.Result{}, err
+		}
+		return ctrl.Result{RequeueAfter: wait.again}, nil
 	}
 	if ended(w.was) {
 		return ctrl.Result{}, r.unlock(ctx, w)
 	}
-	if err := r.adopt(ctx, w); err != nil {
+	if err := r.adopt(ctx, w, false); err != nil {
 		return ctrl.Result{}, err
 	}
 	if w.vmi != nil && !w.restored() {
@@ -167,7 +189,7 @@ func (r *Reconciler) reconcile(ctx context.Context, rs *api.VirtualMachineRestor
 	case apierrors.IsConflict(err):
 		return ctrl.Result{}, err
 	case asWait(err, &wait):
-		return ctrl.Result{RequeueAfter: retry}, r.statuses.report(ctx, w, corev1.ConditionTrue, wait.reason)
+		return ctrl.Result{RequeueAfter: wait.again}, r.statuses.report(ctx, w, corev1.ConditionTrue, wait.reason)
 	}
 	if !says(w.was, err.Error()) {
 		r.events.Eventf(w.rs, nil, corev1.EventTypeWarning, "VirtualMachineRestoreError", "Restore", "VirtualMachineRestore encountered error %s", err)
@@ -194,10 +216,11 @@ func (r *Reconciler) look(ctx context.Context, w *work) error {
 	return nil
 }
 
-// adopt adds the finalizer, and makes the target the owner of its restore.
-func (r *Reconciler) adopt(ctx context.Context, w *work) error {
+// adopt adds the finalizer, and makes the target the owner of its restore, if the target is the VM that is restored: a
+// restore that is refused because its target is another VM must not end with it.
+func (r *Reconciler) adopt(ctx context.Context, w *work, target bool) error {
 	controllerutil.AddFinalizer(w.rs, finalizer)
-	if w.vm != nil && len(w.rs.OwnerReferences) == 0 {
+	if target && w.vm != nil && len(w.rs.OwnerReferences) == 0 {
 		w.rs.OwnerReferences = []metav1.OwnerReference{ownedBy(w.vm)}
 	}
 	if equality.Semantic.DeepEqual(w.was.ObjectMeta, w.rs.ObjectMeta) {
@@ -223,7 +246,7 @@ func (r *Reconciler) restore(ctx context.Context, w *work) error {
 			return err
 		}
 	}
-	if err := r.adopt(ctx, w); err != nil { // the target may be new
+	if err := r.adopt(ctx, w, true); err != nil { // the target may be new
 		return err
 	}
 	if err := r.owners.own(ctx, w); err != nil {
@@ -253,6 +276,9 @@ func (r *Reconciler) restoreSpec(ctx context.Context, w *work) error {
 	}
 	if w.vm != nil && (snapshot.Status.SourceUID == nil || w.vm.UID != *snapshot.Status.SourceUID) {
 		return fmt.Errorf("restore source and restore target are different but restore target already exists")
+	}
+	if err := r.adopt(ctx, w, true); err != nil {
+		return err
 	}
 	if err := r.lock(ctx, w); err != nil {
 		return err
@@ -337,16 +363,18 @@ func (r *Reconciler) unlock(ctx context.Context, w *work) error {
 
 // remove ends a restore that is being deleted.
 func (r *Reconciler) remove(ctx context.Context, w *work) error {
+	if !controllerutil.ContainsFinalizer(w.rs, finalizer) {
+		return nil
+	}
+	// The VM does not start while a disk of its goes from one PVC to another.
+	if err := r.volumes.discard(ctx, w); err != nil {
+		return err
+	}
 	if err := r.unlock(ctx, w); err != nil {
 		return err
 	}
 	before := w.rs.DeepCopy()
-	if !controllerutil.RemoveFinalizer(w.rs, finalizer) {
-		return nil
-	}
-	if err := r.volumes.discard(ctx, w); err != nil {
-		return err
-	}
+	controllerutil.RemoveFinalizer(w.rs, finalizer)
 	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.client.Patch(ctx, w.rs, p); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("remove finalizer from restore %s/%s: %w", w.rs.Namespace, w.rs.Name, err))

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
+	"github.com/nodevirt/nodevirt/controller/diskguard"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
@@ -29,11 +29,13 @@ func foreign() []string {
 
 // volumes makes the PVCs of restored VMs.
 type volumes struct {
-	client      client.Client
-	live        client.Reader
-	snapshots   snapshots
-	dataVolumes dataVolumes
-	statuses    progress
+	client    client.Client
+	live      client.Reader
+	snapshots snapshots
+	statuses  progress
+	replacer  *replacer
+	// contentOf returns the content of a restore's snapshot.
+	contentOf func(ctx context.Context, w *work) (*api.VirtualMachineSnapshotContent, error)
 }
 
 // plan writes into the status which PVCs and DataVolumes there will be, and which
@@ -57,6 +59,12 @@ func (v *volumes) plan(ctx context.Context, w *work, content *api.VirtualMachine
 		if dv := dataVolumeOf(vm, b.VolumeName); dv != "" && templateOf(vm.Spec.DataVolumeTemplates, dv) >= 0 {
 			name := one.PersistentVolumeClaimName
 			one.DataVolumeName = &name
+		}
+		if slices.ContainsFunc(w.rs.Status.Restores, func(other api.VolumeRestore) bool {
+			return other.PersistentVolumeClaimName == one.PersistentVolumeClaimName
+		}) {
+			w.rs.Status.Restores = nil
+			return fmt.Errorf("volume %s: another volume is restored to PVC %s; choose another restoreName", one.VolumeName, one.PersistentVolumeClaimName)
 		}
 		w.rs.Status.Restores = append(w.rs.Status.Restores, one)
 	}
@@ -117,135 +125,221 @@ func templateOf(all []kubevirt.DataVolumeTemplateSpec, name string) int {
 	return slices.IndexFunc(all, func(t kubevirt.DataVolumeTemplateSpec) bool { return t.Name == name })
 }
 
-// createPVCs creates the PVCs that are missing, and waits for those that Kubernetes binds
-// before a pod uses them.
+// createPVCs creates the PVCs that are missing, and waits until all of them are bound. Then it puts them into the place
+// of those that they replace.
 func (v *volumes) createPVCs(ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent) error {
-	pending := ""
+	var unbound []*corev1.PersistentVolumeClaim
 	for _, one := range w.rs.Status.Restores {
-		i := slices.IndexFunc(content.Spec.VolumeBackups, func(b api.VolumeBackup) bool { return b.VolumeName == one.VolumeName })
-		if i < 0 {
-			return fmt.Errorf("volume %s is not in the snapshot any more", one.VolumeName)
-		}
-		waits, err := v.createPVC(ctx, w, content, &content.Spec.VolumeBackups[i], one)
+		b, err := backupOf(content, one.VolumeName)
 		if err != nil {
 			return err
 		}
-		if waits {
-			pending = one.PersistentVolumeClaimName
-		}
-	}
-	if pending != "" {
-		return waitFor("Waiting for PVC %s", pending)
-	}
-	return nil
-}
-
-// createPVC creates one PVC, or finds it, and reports whether it must be waited for.
-func (v *volumes) createPVC(
-	ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent, b *api.VolumeBackup, one api.VolumeRestore,
-) (waits bool, err error) {
-	key := client.ObjectKey{Namespace: w.rs.Namespace, Name: one.PersistentVolumeClaimName}
-	pvc := new(corev1.PersistentVolumeClaim)
-	err = v.live.Get(ctx, key, pvc) // the cache has no annotations
-	switch {
-	case apierrors.IsNotFound(err):
-		made, err := v.pvc(ctx, w, content, b, one)
-		if err != nil {
-			return false, err
-		}
-		if err := v.client.Create(ctx, made); err != nil {
-			return false, fmt.Errorf("create PVC %s: %w", key, err)
-		}
-		return v.binds(ctx, made)
-	case err != nil:
-		return false, fmt.Errorf("read PVC %s: %w", key, err)
-	case pvc.DeletionTimestamp != nil:
-		return true, nil
-	case pvc.Annotations[annotationLast] != mark(w.rs):
-		return true, v.clear(ctx, w, pvc)
-	case pvc.Status.Phase == corev1.ClaimLost:
-		return false, fmt.Errorf("PVC %s has lost its volume", key)
-	case pvc.Status.Phase != corev1.ClaimBound:
-		return v.binds(ctx, pvc)
-	}
-	return false, nil
-}
-
-// clear deletes a PVC in whose place the restored one comes.
-func (v *volumes) clear(ctx context.Context, w *work, pvc *corev1.PersistentVolumeClaim) error {
-	if policyOf(w.rs) != api.VolumeRestorePolicyInPlace {
-		return fmt.Errorf("PVC %s exists: delete it, or choose another name", pvc.Name)
-	}
-	if owner := metav1.GetControllerOf(pvc); isDataVolume(owner) { // CDI would fill it again
-		if err := v.dataVolumes.MarkFilled(ctx, pvc.Namespace, owner.Name, map[string]string{annotationName: w.rs.Name}); err != nil {
-			return err
-		}
-	}
-	return deletePVC(ctx, v.client, pvc)
-}
-
-// discard deletes the PVCs of a restore that is deleted before it has created its VM: nothing else
-// knows them. PVCs that took the place of others stay.
-func (v *volumes) discard(ctx context.Context, w *work) error {
-	if complete, _ := Outcome(w.rs); complete || policyOf(w.rs) == api.VolumeRestorePolicyInPlace {
-		return nil
-	}
-	vm := new(kubevirt.VirtualMachine) // the cache may be behind
-	err := v.live.Get(ctx, client.ObjectKey{Namespace: w.rs.Namespace, Name: w.rs.Spec.Target.Name}, vm)
-	if err == nil {
-		return nil
-	}
-	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("read VM %s: %w", w.rs.Spec.Target.Name, err)
-	}
-	for _, one := range w.rs.Status.Restores {
-		pvc := new(corev1.PersistentVolumeClaim)
-		key := client.ObjectKey{Namespace: w.rs.Namespace, Name: one.PersistentVolumeClaimName}
-		err := v.live.Get(ctx, key, pvc)
+		pvc, err := v.ensure(ctx, w, content, b, one)
 		switch {
-		case apierrors.IsNotFound(err):
-			continue
 		case err != nil:
-			return fmt.Errorf("read PVC %s: %w", key, err)
-		case pvc.Annotations[annotationLast] != mark(w.rs) || pvc.DeletionTimestamp != nil:
-			continue
+			return err
+		case pvc == nil || pvc.Status.Phase == corev1.ClaimBound:
+		case pvc.Status.Phase == corev1.ClaimLost:
+			return fmt.Errorf("PVC %s/%s has lost its volume", pvc.Namespace, pvc.Name)
+		default:
+			unbound = append(unbound, pvc)
 		}
-		if err := deletePVC(ctx, v.client, pvc); err != nil {
+	}
+	for _, pvc := range unbound {
+		return waitFor("Waiting for PVC %s", pvc.Name)
+	}
+	for _, one := range w.rs.Status.Restores {
+		b, err := backupOf(content, one.VolumeName)
+		if err != nil {
+			return err
+		}
+		if err := v.replace(ctx, w, content, b, one); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// binds reports whether Kubernetes binds a PVC at once.
-func (v *volumes) binds(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
-	if pvc.Spec.StorageClassName == nil {
-		return true, nil
+func backupOf(content *api.VirtualMachineSnapshotContent, volume string) (*api.VolumeBackup, error) {
+	i := slices.IndexFunc(content.Spec.VolumeBackups, func(b api.VolumeBackup) bool { return b.VolumeName == volume })
+	if i < 0 {
+		return nil, fmt.Errorf("volume %s is not in the snapshot any more", volume)
 	}
-	class := new(storagev1.StorageClass)
-	if err := v.live.Get(ctx, client.ObjectKey{Name: *pvc.Spec.StorageClassName}, class); err != nil {
-		return false, fmt.Errorf("read StorageClass %s: %w", *pvc.Spec.StorageClassName, err)
-	}
-	return class.VolumeBindingMode == nil || *class.VolumeBindingMode == storagev1.VolumeBindingImmediate, nil
+	return &content.Spec.VolumeBackups[i], nil
 }
 
-// pvc returns a PVC with the content of a VolumeSnapshot, at least as large as it needs.
-func (v *volumes) pvc(
+// ensure creates the PVC with a restored disk, or finds it: that of the wanted name or, if another PVC has the name, a
+// temporary one. It returns nil while the disk goes from one to the other.
+func (v *volumes) ensure(
 	ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent, b *api.VolumeBackup, one api.VolumeRestore,
 ) (*corev1.PersistentVolumeClaim, error) {
-	snapshot, err := v.snapshots.Get(ctx, w.rs.Namespace, one.VolumeSnapshotName)
+	replaced, err := replacements(w.rs)
 	if err != nil {
 		return nil, err
 	}
-	if snapshot == nil {
-		return nil, fmt.Errorf("VolumeSnapshot %s is missing", one.VolumeSnapshotName)
+	if _, recorded := replaced[one.PersistentVolumeClaimName]; recorded {
+		return nil, nil
 	}
+	pvc, err := v.replacer.read(ctx, w, one.PersistentVolumeClaimName)
+	switch {
+	case err != nil:
+		return nil, err
+	case pvc != nil && pvc.DeletionTimestamp != nil:
+		return nil, soon("Waiting for the end of PVC %s", pvc.Name)
+	case pvc != nil && pvc.Annotations[annotationLast] == mark(w.rs):
+		return pvc, nil
+	case pvc != nil:
+		if err := v.replacer.checkReplaceable(ctx, w, content.Spec.Source.VirtualMachine, b, pvc); err != nil {
+			return nil, err
+		}
+	}
+	if policyOf(w.rs) == api.VolumeRestorePolicyInPlace {
+		temporary, err := v.replacer.read(ctx, w, temporaryName(w, b.VolumeName))
+		switch {
+		case err != nil:
+			return nil, err
+		case temporary != nil && (temporary.Annotations[annotationLast] != mark(w.rs) || temporary.DeletionTimestamp != nil):
+			return nil, fmt.Errorf("PVC %s exists: delete it", temporary.Name)
+		case temporary != nil:
+			return temporary, nil
+		}
+	}
+	made, err := v.restoredPVC(ctx, w, content, b, one)
+	if err != nil {
+		return nil, err
+	}
+	if pvc != nil {
+		made = temporary(w, b.VolumeName, made)
+	}
+	if err := v.client.Create(ctx, made); err != nil {
+		return nil, fmt.Errorf("create PVC %s/%s: %w", made.Namespace, made.Name, err)
+	}
+	return made, nil
+}
+
+// temporary returns the PVC that has a restored disk while another PVC has its name. Nothing but the restore finds it by
+// its labels and annotations.
+func temporary(w *work, volume string, of *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: of.Namespace, Name: temporaryName(w, volume),
+			Annotations: map[string]string{annotationName: w.rs.Name, annotationLast: mark(w.rs)},
+		},
+		Spec: of.Spec,
+	}
+}
+
+// replace puts a restored disk into the place of the PVC of the wanted name.
+func (v *volumes) replace(
+	ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent, b *api.VolumeBackup, one api.VolumeRestore,
+) error {
+	name := one.PersistentVolumeClaimName
+	all, err := replacements(w.rs)
+	if err != nil {
+		return err
+	}
+	if _, recorded := all[name]; !recorded {
+		current, err := v.replacer.read(ctx, w, name)
+		if err != nil || current != nil && current.Annotations[annotationLast] == mark(w.rs) {
+			return err
+		}
+		temporary, err := v.replacer.read(ctx, w, temporaryName(w, b.VolumeName))
+		switch {
+		case err != nil:
+			return err
+		case temporary == nil:
+			return soon("Waiting for PVC %s", name)
+		}
+		if err := v.replacer.begin(ctx, w, name, temporary, current); err != nil {
+			return err
+		}
+	}
+	return v.replacer.proceed(ctx, w, b.VolumeName, name, func() *corev1.PersistentVolumeClaim { return v.plainPVC(w, content, b, one) })
+}
+
+// discard deletes the PVCs of a restore that is deleted before it has created its VM: nothing else
+// knows them. PVCs with the names of the snapshot's stay; temporary ones never do.
+func (v *volumes) discard(ctx context.Context, w *work) error {
+	if complete, _ := Outcome(w.rs); complete {
+		return nil
+	}
+	if err := v.settle(ctx, w); err != nil {
+		return err
+	}
+	inPlace := policyOf(w.rs) == api.VolumeRestorePolicyInPlace
+	if !inPlace {
+		vm := new(kubevirt.VirtualMachine) // the cache may be behind
+		err := v.live.Get(ctx, client.ObjectKey{Namespace: w.rs.Namespace, Name: w.rs.Spec.Target.Name}, vm)
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("read VM %s: %w", w.rs.Spec.Target.Name, err)
+		}
+	}
+	for _, one := range w.rs.Status.Restores {
+		name := one.PersistentVolumeClaimName
+		if inPlace {
+			name = temporaryName(w, one.VolumeName)
+		}
+		pvc, err := v.replacer.read(ctx, w, name)
+		switch {
+		case err != nil:
+			return err
+		case pvc == nil || pvc.Annotations[annotationLast] != mark(w.rs):
+			continue
+		}
+		if err := diskguard.Delete(ctx, v.client, diskguard.RestoreDiscarded, pvc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle ends the replacements that a deleted restore has begun.
+func (v *volumes) settle(ctx context.Context, w *work) error {
+	return v.replacer.settle(ctx, w, func(volume, name string) *corev1.PersistentVolumeClaim {
+		one := api.VolumeRestore{VolumeName: volume, PersistentVolumeClaimName: name}
+		content, err := v.contentOf(ctx, w)
+		if err != nil { // the snapshot may be gone
+			return v.plainPVC(w, nil, &api.VolumeBackup{VolumeName: volume}, one)
+		}
+		b, err := backupOf(content, volume)
+		if err != nil {
+			return v.plainPVC(w, nil, &api.VolumeBackup{VolumeName: volume}, one)
+		}
+		return v.plainPVC(w, content, b, one)
+	})
+}
+
+// restoredPVC returns a PVC with the content of a VolumeSnapshot, at least as large as it needs.
+func (v *volumes) restoredPVC(
+	ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent, b *api.VolumeBackup, one api.VolumeRestore,
+) (*corev1.PersistentVolumeClaim, error) {
+	snapshot, err := v.snapshots.Get(ctx, w.rs.Namespace, one.VolumeSnapshotName)
+	switch {
+	case err != nil:
+		return nil, err
+	case snapshot == nil:
+		return nil, fmt.Errorf("VolumeSnapshot %s is missing", one.VolumeSnapshotName)
+	case snapshot.Deleted:
+		return nil, fmt.Errorf("VolumeSnapshot %s is being deleted", one.VolumeSnapshotName)
+	}
+	made := v.plainPVC(w, content, b, one)
+	made.Spec = snapshot.PVCSpec(b.PersistentVolumeClaim.Spec)
+	return made, nil
+}
+
+// plainPVC returns a restored PVC without the source of its content. Content is nil if the snapshot is gone.
+func (v *volumes) plainPVC(
+	w *work, content *api.VirtualMachineSnapshotContent, b *api.VolumeBackup, one api.VolumeRestore,
+) *corev1.PersistentVolumeClaim {
 	was := b.PersistentVolumeClaim.DeepCopy()
 	made := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: w.rs.Namespace, Name: one.PersistentVolumeClaimName, Labels: was.Labels, Annotations: was.Annotations,
 		},
-		Spec: snapshot.PVCSpec(was.Spec),
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: was.Spec.AccessModes},
 	}
 	maps.DeleteFunc(made.Annotations, func(key, _ string) bool {
 		return key != annotationContent && slices.ContainsFunc(foreign(), func(prefix string) bool { return strings.HasPrefix(key, prefix) })
@@ -255,25 +349,28 @@ func (v *volumes) pvc(
 			made.Labels, made.Annotations = merged(made.Labels, o.Labels), merged(made.Annotations, o.Annotations)
 		}
 	}
-	source := content.Spec.Source.VirtualMachine
 	if pod.IsSavedState(b.VolumeName) {
 		metav1.SetMetaDataLabel(&made.ObjectMeta, pod.StateLabel, pod.LabelOf(w.rs.Spec.Target.Name))
 	}
-	metav1.SetMetaDataLabel(&made.ObjectMeta, pod.RestoredLabel, source.Name)
-	metav1.SetMetaDataLabel(&made.ObjectMeta, pod.RestoredNamespaceLabel, source.Namespace)
 	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationName, w.rs.Name)
 	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationLast, mark(w.rs))
+	if content == nil {
+		return made
+	}
+	source := content.Spec.Source.VirtualMachine
+	metav1.SetMetaDataLabel(&made.ObjectMeta, pod.RestoredLabel, pod.LabelOf(source.Name))
+	metav1.SetMetaDataLabel(&made.ObjectMeta, pod.RestoredNamespaceLabel, source.Namespace)
 	if policyOf(w.rs) == api.VolumeRestorePolicyInPlace {
 		if owner := metav1.GetControllerOf(was); isDataVolume(owner) { // which takes it
 			metav1.SetMetaDataAnnotation(&made.ObjectMeta, datavolume.AnnotationFilledFor, owner.Name)
-			return made, nil
+			return made
 		}
 	}
 	// As with KubeVirt, a new VM owns what the source owned.
 	if w.vm != nil || ownedBySource(was, source) {
 		metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationOwned, w.rs.Name)
 	}
-	return made, nil
+	return made
 }
 
 func isDataVolume(owner *metav1.OwnerReference) bool {

@@ -24,7 +24,7 @@ func layers() [][]string {
 		{"controller/hotplug"},
 		{"controller/kind"},
 		{"controller/admission"},
-		{"controller/control", "controller/mount", "controller/state"},
+		{"controller/control", "controller/diskguard", "controller/mount", "controller/state"},
 		{"controller/pod"},
 		{"controller/config"},
 		{"controller/foreign", "controller/manifest"},
