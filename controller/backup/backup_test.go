@@ -228,6 +228,57 @@ func TestAborts(t *testing.T) {
 	assert.Assert(t, len(g.pods()) == 0 && g.latest("nightly") == "")
 }
 
+// TestTrackerDeleted: a backup whose tracker is deleted, or made again for another VM, still ends on its node: else no
+// other backup could begin, and QEMU would go on copying.
+func TestTrackerDeleted(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		g := newRig(t)
+		g.vm()
+		g.tracker("nightly")
+		lose := func() {
+			nightly := &tracker{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nightly"}}
+			assert.NilError(t, client.IgnoreNotFound(g.Delete(t.Context(), nightly)))
+			if again {
+				nightly = &tracker{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nightly"}}
+				nightly.Spec.Source = corev1.TypedLocalObjectReference{APIGroup: new(kubevirt.GroupVersion.Group), Kind: kindVM, Name: "other"}
+				g.Add(t, nightly)
+			}
+		}
+		g.backup("monday")
+		g.mounts("monday")
+		g.reconcile("monday")
+		lose()
+		g.reconcile("monday")
+		assert.Equal(t, g.condition("monday", api.ConditionProgressing), "True Initiated: Backup is in progress")
+		g.node.ends(order.BackupCompleted)
+		g.reconcile("monday")
+		assert.Equal(t, g.condition("monday", api.ConditionComplete), "True Completed: Successfully completed VirtualMachineBackup")
+		assert.Assert(t, len(g.pods()) == 0 && len(g.get("monday").Finalizers) == 0)
+
+		g.backup("alone", func(b *vmBackup) {
+			b.Spec.Source = corev1.TypedLocalObjectReference{APIGroup: new(kubevirt.GroupVersion.Group), Kind: kindVM, Name: "web"}
+		})
+		g.makes("alone", order.BackupCompleted)
+
+		if again {
+			continue
+		}
+		g.tracker("nightly")
+		g.backup("tuesday")
+		g.mounts("tuesday")
+		g.reconcile("tuesday")
+		uid := string(g.get("tuesday").UID)
+		lose()
+		assert.NilError(t, g.Delete(t.Context(), g.get("tuesday")))
+		g.reconcile("tuesday")
+		assert.DeepEqual(t, g.node.cancelled, []string{uid})
+		g.node.ends(order.BackupFailed)
+		g.reconcile("tuesday")
+		assert.Assert(t, !g.Exists(t, &vmBackup{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tuesday"}}))
+		assert.Equal(t, len(g.pods()), 0)
+	}
+}
+
 // TestTracking: VMs that the configuration selects are tracked once they run, and not any more when it
 // does not select them.
 func TestTracking(t *testing.T) {

@@ -45,18 +45,29 @@ type work struct {
 	vmi     *instance
 }
 
-// look reads what a backup is about.
+// look reads what a backup is about. A backup that has begun is of the instance that it began with, whatever has happened
+// to its tracker since: the node must still complete or end it.
 func (r *Reconciler) look(ctx context.Context, b *vmBackup) (*work, error) {
-	w := &work{backup: b, was: b.DeepCopy()}
+	w := &work{backup: b, was: b.DeepCopy(), vmName: b.Spec.Source.Name}
 	if b.Spec.Source.Kind == kindTracker {
 		t := new(tracker)
 		found, err := r.find(ctx, b.Namespace, b.Spec.Source.Name, t)
-		if err != nil || !found {
-			return w, err
+		if err != nil {
+			return nil, err
 		}
-		w.tracker, w.vmName = t, t.Spec.Source.Name
-	} else {
-		w.vmName = b.Spec.Source.Name
+		if w.vmName = ""; found {
+			w.tracker, w.vmName = t, t.Spec.Source.Name
+		}
+		begun, err := r.begun(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		if begun != "" && (w.vmName == "" || isInitiated(b) || ended(b)) && begun != w.vmName {
+			w.tracker, w.vmName = nil, begun
+		}
+		if w.vmName == "" {
+			return w, nil
+		}
 	}
 	vm, vmi := new(kubevirt.VirtualMachine), new(instance)
 	if found, err := r.find(ctx, b.Namespace, w.vmName, vm); err != nil {
@@ -70,6 +81,24 @@ func (r *Reconciler) look(ctx context.Context, b *vmBackup) (*work, error) {
 		w.vmi = vmi
 	}
 	return w, nil
+}
+
+// begun returns the name of the instance that a backup has begun with; "" if it has not begun, or the instance is gone.
+func (r *Reconciler) begun(ctx context.Context, b *vmBackup) (string, error) {
+	uid := b.Annotations[annotationInstance]
+	if uid == "" {
+		return "", nil
+	}
+	all := new(kubevirt.VirtualMachineInstanceList)
+	if err := r.Client.List(ctx, all, client.InNamespace(b.Namespace)); err != nil {
+		return "", fmt.Errorf("list VMIs in %s: %w", b.Namespace, err)
+	}
+	for i := range all.Items {
+		if string(all.Items[i].UID) == uid {
+			return all.Items[i].Name, nil
+		}
+	}
+	return "", nil
 }
 
 func (r *Reconciler) find(ctx context.Context, namespace, name string, o client.Object) (bool, error) {
