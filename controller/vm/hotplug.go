@@ -23,12 +23,15 @@ type hotplugError struct{ error }
 func (e hotplugError) Unwrap() error { return e.error }
 
 // plug gives the running instance the hot-plugged volumes of the template, and takes away
-// those that the template had. It leaves alone what users have added to the instance.
-func (r *Reconciler) plug(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
+// those that the template had. It leaves alone what users have added to the instance, and the volumes whose move is
+// refused: these keep their PVCs, while others come and go, as the move may wait for one to go.
+func (r *Reconciler) plug(
+	ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance, refused []migratedVolume,
+) error {
 	if vmi == nil || vmi.DeletionTimestamp != nil || vmi.Status.Phase != kubevirt.Running || vm.Spec.Template == nil {
 		return nil
 	}
-	template := beforeMoves(vm.Spec.Template.Spec, vmi)
+	template := beforeMoves(vm.Spec.Template.Spec, vmi, refused)
 	if len(pod.Given(vmi)) == 0 && len(wanted(&template, vmi)) == 0 {
 		return nil
 	}

@@ -143,12 +143,14 @@ func (r *Reconciler) run(
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if o.unmoved == "" { // else a plugged volume would be exchanged, and not copied
-		if err := r.plug(ctx, vm, vmi); apierrors.IsConflict(err) {
-			return ctrl.Result{}, err // the cache was behind
-		} else if err != nil {
-			o.failure = errors.Join(o.failure, err)
-		}
+	var refused []migratedVolume // a plugged one would be exchanged, and not copied
+	if o.unmoved != "" {
+		refused = r.moves.asked(vm, vmi)
+	}
+	if err := r.plug(ctx, vm, vmi, refused); apierrors.IsConflict(err) {
+		return ctrl.Result{}, err // the cache was behind
+	} else if err != nil {
+		o.failure = errors.Join(o.failure, err)
 	}
 	if err := r.cards.follow(ctx, vm, vmi, c.Staged()); apierrors.IsConflict(err) {
 		return ctrl.Result{}, err

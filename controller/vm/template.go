@@ -77,7 +77,7 @@ func digest(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) (
 	if vmi != nil {
 		others = append(others, pod.Images(template, vmi)...)
 	}
-	spec := beforeMoves(without(template, others), vmi)
+	spec := beforeMoves(without(template, others), vmi, nil)
 	spec = withoutCards(spec, vmi)
 	dropUUID(vm, &spec) // which an instance has in any case
 	text, err := json.Marshal(&spec)

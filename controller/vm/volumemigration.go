@@ -376,12 +376,14 @@ func volumeUpdateState(volumes []migratedVolume) *kubevirt.VolumeUpdateState {
 }
 
 // beforeMoves returns a template's spec with the volumes of an instance that migrate as the instance has them.
-func beforeMoves(spec kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.VirtualMachineInstance) kubevirt.VirtualMachineInstanceSpec {
-	if vmi == nil || len(vmi.Status.MigratedVolumes) == 0 {
+func beforeMoves(
+	spec kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.VirtualMachineInstance, refused []migratedVolume,
+) kubevirt.VirtualMachineInstanceSpec {
+	if vmi == nil || len(vmi.Status.MigratedVolumes)+len(refused) == 0 {
 		return spec
 	}
 	former := spec.DeepCopy()
-	for _, moved := range vmi.Status.MigratedVolumes {
+	for _, moved := range slices.Concat(vmi.Status.MigratedVolumes, refused) {
 		v, own := pod.VolumeOf(former, moved.VolumeName), pod.VolumeOf(&vmi.Spec, moved.VolumeName)
 		if v != nil && own != nil && pod.ClaimOf(v) == claim(moved.DestinationPVCInfo) {
 			v.VolumeSource = own.VolumeSource

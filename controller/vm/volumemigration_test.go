@@ -219,6 +219,22 @@ func TestPluggedVolumeMigration(t *testing.T) {
 	assert.DeepEqual(t, pod.Given(g.vmi()), []string{"more"})
 }
 
+// TestRefusedMoveUnplugs: the volume that keeps another one from its move goes when the template does not name it, and
+// the move follows.
+func TestRefusedMoveUnplugs(t *testing.T) {
+	g := onDisks(t, withPVC("more", "other"), hotpluggable)
+	gotMore(g)
+	g.edit(toPVC("new"))
+	g.wantMoves("none; none; RestartRequired cannot migrate the VM. The volume more is RWO and not included in the migration volumes")
+	assert.Equal(t, pod.ClaimOf(&g.vmi().Spec.Volumes[0]), "old")
+	g.edit(func(vm *kubevirt.VirtualMachine) {
+		pod.Remove(&vm.Spec.Template.Spec, "more")
+	})
+	g.wantMoves(moving)
+	assert.Assert(t, pod.VolumeOf(&g.vmi().Spec, "more") == nil)
+	assert.Equal(t, pod.ClaimOf(&g.vmi().Spec.Volumes[0]), "old")
+}
+
 // TestVolumeThatIsNotPlugged: a volume that the guest has not got yet is exchanged.
 func TestVolumeThatIsNotPlugged(t *testing.T) {
 	g := onDisks(t, withPVC("more", "other"), hotpluggable)
