@@ -171,18 +171,26 @@ func (m matcher) fromObject(
 	generation := strconv.FormatInt(object.GetGeneration(), 10)
 	return &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("%s-%s-%s-%s-%s",
-				vm.Name, object.GetName(), api.SchemeGroupVersion.Version, object.GetUID(), generation),
+			Name: revisionName(fmt.Sprintf("%s-%s-%s-%s-%s",
+				vm.Name, object.GetName(), api.SchemeGroupVersion.Version, object.GetUID(), generation)),
 			Namespace:       vm.Namespace,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)},
 			Labels: map[string]string{
 				groups.ControllerRevisionObjectGenerationLabel: generation,
 				groups.ControllerRevisionObjectKindLabel:       m.kindName(),
-				groups.ControllerRevisionObjectNameLabel:       object.GetName(),
+				groups.ControllerRevisionObjectNameLabel:       pod.LabelOf(object.GetName()),
 				groups.ControllerRevisionObjectUIDLabel:        string(object.GetUID()),
 				groups.ControllerRevisionObjectVersionLabel:    api.SchemeGroupVersion.Version,
 			},
 		},
 		Data: data,
 	}, nil
+}
+
+// revisionName returns KubeVirt's name of a revision, shortened if no object can have it.
+func revisionName(name string) string {
+	if len(name) <= validation.DNS1123SubdomainMaxLength {
+		return name
+	}
+	return pod.UniqueName(name, validation.DNS1123SubdomainMaxLength, name)
 }

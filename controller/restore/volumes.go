@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -93,7 +94,11 @@ func (v *volumes) nameOf(w *work, b api.VolumeBackup) string {
 	case api.VolumeRestorePolicyInPlace:
 		return b.PersistentVolumeClaim.Name
 	case api.VolumeRestorePolicyPrefixTargetName:
-		return w.rs.Spec.Target.Name + "-" + b.VolumeName
+		name := w.rs.Spec.Target.Name + "-" + b.VolumeName
+		if len(name) > validation.DNS1123SubdomainMaxLength {
+			name = pod.UniqueName(name, validation.DNS1123SubdomainMaxLength, name)
+		}
+		return name
 	}
 	return fmt.Sprintf("restore-%s-%s", w.rs.UID, b.VolumeName)
 }

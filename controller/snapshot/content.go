@@ -2,11 +2,9 @@ package snapshot
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,24 +38,25 @@ func ready(c *vmContent) bool {
 
 // contents makes and ends the contents of snapshots.
 type contents struct {
-	client    client.Client
-	live      client.Reader
-	revisions client.Client
-	volumes   volumes
-	events    events.EventRecorder
-	writer    patcher
-	captures  interface {
+	client   client.Client
+	live     client.Reader
+	usage    usage
+	volumes  volumes
+	events   events.EventRecorder
+	writer   patcher
+	captures interface {
 		captureAll(ctx context.Context, w *work, vm *api.VirtualMachine) error
 	}
 }
 
 // create keeps the locked source's spec and those of its PVCs.
 func (c *contents) create(ctx context.Context, w *work) error {
-	vm, err := c.sourceSpec(ctx, w)
+	used, err := c.usage.of(ctx, w)
 	if err != nil {
 		return err
 	}
-	backups, err := c.backups(ctx, w)
+	vm := &api.VirtualMachine{ObjectMeta: simplified(w.vm.ObjectMeta), Spec: *used.Spec.DeepCopy()}
+	backups, err := c.backups(ctx, w, used)
 	if err != nil {
 		return err
 	}
@@ -84,30 +83,6 @@ func (c *contents) create(ctx context.Context, w *work) error {
 	return nil
 }
 
-// sourceSpec returns the source as it should be restored: a running VM as it was started,
-// with the volumes of now.
-func (c *contents) sourceSpec(ctx context.Context, w *work) (*api.VirtualMachine, error) {
-	vm := &api.VirtualMachine{ObjectMeta: simplified(w.vm.ObjectMeta), Spec: *w.vm.Spec.DeepCopy()}
-	if w.vmi == nil || w.vmi.Status.VirtualMachineRevisionName == "" {
-		return vm, nil
-	}
-	revision := new(appsv1.ControllerRevision)
-	key := client.ObjectKey{Namespace: w.vm.Namespace, Name: w.vmi.Status.VirtualMachineRevisionName}
-	if err := c.revisions.Get(ctx, key, revision); err != nil {
-		return nil, fmt.Errorf("read ControllerRevision %s: %w", key, err)
-	}
-	var started struct{ Spec kubevirt.VirtualMachineSpec }
-	if err := json.Unmarshal(revision.Data.Raw, &started); err != nil || started.Spec.Template == nil {
-		return nil, fmt.Errorf("ControllerRevision %s is of no VM", key)
-	}
-	vm.Spec = started.Spec
-	now := w.vm.Spec.Template.Spec.DeepCopy()
-	vm.Spec.Template.Spec.Volumes = now.Volumes
-	vm.Spec.Template.Spec.Domain.Devices.Disks = now.Domain.Devices.Disks
-	vm.Spec.DataVolumeTemplates = w.vm.Spec.DeepCopy().DataVolumeTemplates
-	return vm, nil
-}
-
 // simplified returns what of an object's metadata its restored successor has too.
 func simplified(m metav1.ObjectMeta) metav1.ObjectMeta {
 	annotations := maps.Clone(m.Annotations)
@@ -120,10 +95,10 @@ func simplified(m metav1.ObjectMeta) metav1.ObjectMeta {
 	}
 }
 
-// backups returns the source's PVCs that can have snapshots. As with KubeVirt, the snapshot
+// backups returns the PVCs of the source, as its guest uses it, that can have snapshots. As with KubeVirt, the snapshot
 // leaves out others.
-func (c *contents) backups(ctx context.Context, w *work) ([]api.VolumeBackup, error) {
-	uses, err := state.PVCs(ctx, c.live, w.vm)
+func (c *contents) backups(ctx context.Context, w *work, used *kubevirt.VirtualMachine) ([]api.VolumeBackup, error) {
+	uses, err := state.PVCs(ctx, c.live, used)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +180,7 @@ const labelSource = "snapshot.kubevirt.io/source-vm-name"
 // labels returns KubeVirt's labels of a content's VolumeSnapshots.
 func labels(c *vmContent) map[string]string {
 	return map[string]string{
-		labelSource: c.Spec.Source.VirtualMachine.Name,
+		labelSource: pod.LabelOf(c.Spec.Source.VirtualMachine.Name),
 		"snapshot.kubevirt.io/source-vm-namespace": c.Spec.Source.VirtualMachine.Namespace,
 	}
 }

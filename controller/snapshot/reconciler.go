@@ -109,16 +109,16 @@ type Reconciler struct {
 // NewReconciler makes the parts of a reconciler, and joins them.
 func NewReconciler(o Options) *Reconciler {
 	w := &writer{client: o.Client}
-	captures := &revisions{revisions: o.Revisions}
+	captures, used := &revisions{revisions: o.Revisions}, usage{o.Revisions}
 	guests := &guests{pods: o.Pods, nodes: o.Nodes, now: o.Now}
 	statuses := &reporter{writer: w, now: o.Now}
 	contents := &contents{
-		client: o.Client, live: o.Live, revisions: o.Revisions, volumes: o.Volumes, events: o.Events, writer: w, captures: captures,
+		client: o.Client, live: o.Live, usage: used, volumes: o.Volumes, events: o.Events, writer: w, captures: captures,
 	}
 	memories := memories{&memory.Saves{Live: o.Live, Uncached: o.Revisions, Pods: o.Pods, Nodes: o.Nodes, Holder: o.Holder}}
 	return &Reconciler{
 		client: o.Client, now: o.Now, writer: w,
-		sources:  &sources{client: o.Client, live: o.Live, volumes: o.Volumes, dataVolumes: o.DataVolumes, writer: w},
+		sources:  &sources{client: o.Client, live: o.Live, volumes: o.Volumes, dataVolumes: o.DataVolumes, usage: used, writer: w},
 		contents: contents,
 		driver: &driver{
 			volumes: o.Volumes, events: o.Events, now: o.Now, captures: captures, contents: contents, guests: guests, statuses: statuses,

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -84,8 +85,10 @@ type fakeDriver struct {
 	all     map[string]volumesnapshot.Snapshot
 	// metas are what the snapshots were created with.
 	metas map[string]metav1.ObjectMeta
-	fail  error
-	made  int
+	// pvcs are those of which snapshots were taken.
+	pvcs []string
+	fail error
+	made int
 }
 
 func (d *fakeDriver) Classes(context.Context) ([]volumesnapshot.Class, bool, error) {
@@ -106,6 +109,11 @@ func (d *fakeDriver) Create(_ context.Context, meta metav1.ObjectMeta, pvc, clas
 	if d.fail != nil && d.made > 0 {
 		return d.fail
 	}
+	for key, value := range meta.Labels {
+		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
+			return fmt.Errorf("label %s: %v", key, problems)
+		}
+	}
 	if class == "" || pvc == "" {
 		return errors.New("no PVC or no class")
 	}
@@ -114,6 +122,7 @@ func (d *fakeDriver) Create(_ context.Context, meta metav1.ObjectMeta, pvc, clas
 		d.metas = map[string]metav1.ObjectMeta{}
 	}
 	d.metas[meta.Name] = meta
+	d.pvcs = append(d.pvcs, pvc)
 	d.all[meta.Name] = volumesnapshot.Snapshot{Name: meta.Name, UID: types.UID(fmt.Sprintf("vs-%d", d.made))}
 	return nil
 }
@@ -230,7 +239,9 @@ func (g *rig) claim(name, class string) {
 func (g *rig) runs(vm *kubevirt.VirtualMachine, conditions ...kubevirt.VirtualMachineInstanceConditionType) *instance {
 	g.t.Helper()
 	revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "started"}}
-	data, err := pod.RevisionData(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"hostname": "started"}}}})
+	started := vm.Spec.DeepCopy()
+	started.Template.Spec.Hostname = "started"
+	data, err := pod.RevisionData(map[string]any{"spec": started})
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -239,6 +250,7 @@ func (g *rig) runs(vm *kubevirt.VirtualMachine, conditions ...kubevirt.VirtualMa
 		Namespace: namespace, Name: vm.Name,
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)},
 	}}
+	vmi.Spec = *vm.Spec.Template.Spec.DeepCopy()
 	vmi.Status.Phase, vmi.Status.VirtualMachineRevisionName = kubevirt.Running, revision.Name
 	for _, c := range conditions {
 		vmi.Status.Conditions = append(vmi.Status.Conditions, kubevirt.VirtualMachineInstanceCondition{Type: c, Status: corev1.ConditionTrue})

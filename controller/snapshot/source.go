@@ -86,6 +86,7 @@ type sources struct {
 	live        client.Reader
 	volumes     volumes
 	dataVolumes dataVolumes
+	usage       usage
 	writer      patcher
 }
 
@@ -129,7 +130,11 @@ func (l *sources) unlockable(ctx context.Context, w *work) (string, error) {
 	if wantsMemory(w.s) && (w.vmi == nil || w.vmi.Status.Phase != kubevirt.Running) {
 		return "source does not run, and the snapshot must have its memory", nil
 	}
-	uses, err := state.PVCs(ctx, l.client, w.vm)
+	used, err := l.usage.of(ctx, w)
+	if err != nil {
+		return "", err
+	}
+	uses, err := state.PVCs(ctx, l.client, used)
 	if err != nil {
 		return "", err
 	}
