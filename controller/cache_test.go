@@ -44,12 +44,12 @@ func TestTrimMovedPod(t *testing.T) {
 func TestTrimConsumer(t *testing.T) {
 	instance := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "1"}}
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}}
-	p, err := pod.Consumer(instance, []*corev1.PersistentVolumeClaim{pvc}, nil, pod.Surroundings{}, pod.Holder{Image: "holder"})
+	p, err := pod.Consumer(instance, pod.ConsumerOwner(instance), []*corev1.PersistentVolumeClaim{pvc}, nil, pod.Surroundings{}, pod.Holder{Image: "holder"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	trimPod(p)
-	if !pod.IsConsumer(p, instance) || pod.Held(p).PVC != "data" {
+	if !pod.IsConsumer(p, instance.UID) || pod.Held(p).PVC != "data" {
 		t.Errorf("the cache has %+v", p)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
@@ -21,7 +22,7 @@ func Consumer(
 	if err != nil {
 		return nil, err
 	}
-	of := []string{string(vmi.UID)}
+	of := []string{string(owner.UID)}
 	for i, pvc := range pvcs {
 		h := held{volume: fmt.Sprintf("pvc-%d", i), claim: pvc.Name, block: IsBlock(pvc)}
 		h.mount(&spec.Containers[0])
@@ -39,9 +40,7 @@ func Consumer(
 			Name: UniqueName(attachmentPrefix+vmi.Name, maxLabel, strings.Join(of, "/")), Namespace: vmi.Namespace,
 			Labels: map[string]string{kubevirt.AppLabel: AttachmentLabelValue},
 			// Not as its controller: it is no pod of a guest.
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: kubevirt.GroupVersion.String(), Kind: kubevirt.VirtualMachineInstanceGroupVersionKind.Kind, Name: vmi.Name, UID: vmi.UID,
-			}},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID}},
 		},
 		Spec: spec,
 	}, nil
@@ -69,8 +68,15 @@ func asVM(spec *corev1.PodSpec, s *kubevirt.VirtualMachineInstanceSpec, scheduli
 	}
 }
 
-// IsConsumer reports whether a pod is of [Consumer], for an instance. The cache keeps what this reads.
-func IsConsumer(p *corev1.Pod, vmi *kubevirt.VirtualMachineInstance) bool {
+// ConsumerOwner returns the owner of an instance's own pods of [Consumer].
+func ConsumerOwner(vmi *kubevirt.VirtualMachineInstance) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: kubevirt.GroupVersion.String(), Kind: kubevirt.VirtualMachineInstanceGroupVersionKind.Kind, Name: vmi.Name, UID: vmi.UID,
+	}
+}
+
+// IsConsumer reports whether a pod is of [Consumer], with an owner. The cache keeps what this reads.
+func IsConsumer(p *corev1.Pod, owner types.UID) bool {
 	return strings.HasPrefix(p.Name, attachmentPrefix) && metav1.GetControllerOf(p) == nil &&
-		len(p.OwnerReferences) == 1 && p.OwnerReferences[0].UID == vmi.UID
+		len(p.OwnerReferences) == 1 && p.OwnerReferences[0].UID == owner
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/kind"
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
@@ -50,8 +51,12 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	if err != nil {
 		return err
 	}
+	vmis, err := instances.New(in)
+	if err != nil {
+		return err
+	}
 	r := NewReconciler(Options{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Uncached: in.Uncached, Snapshots: snapshots, DataVolumes: dataVolumes,
+		Client: m.GetClient(), Live: m.GetAPIReader(), Uncached: in.Uncached, Snapshots: snapshots, DataVolumes: dataVolumes, Binder: vmis.Consumers,
 		Events: in.Events("virtualmachinerestore-controller"), Now: in.Now,
 	})
 	return r.SetUp(ctx, m)

@@ -68,7 +68,7 @@ func newRig(t *testing.T) *rig {
 		},
 	})
 	g.r = NewReconciler(Options{
-		Client: g.Cached(), Live: g.Client, Uncached: g.Cached(), Snapshots: driver{g}, DataVolumes: g, Events: g.Recorder,
+		Client: g.Cached(), Live: g.Client, Uncached: g.Cached(), Snapshots: driver{g}, DataVolumes: g, Binder: g, Events: g.Recorder,
 		Now: func() time.Time { return g.now },
 	})
 	g.Add(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "csi"}, Provisioner: "csi"})
@@ -87,6 +87,11 @@ func (d driver) Get(_ context.Context, _, name string) (*volumesnapshot.Snapshot
 
 func (g *rig) DeleteOwned(_ context.Context, _, name string, _ metav1.Object) error {
 	g.deleted = append(g.deleted, name)
+	return nil
+}
+
+// ChangeOwners is CDI's: no DataVolume exists.
+func (g *rig) ChangeOwners(context.Context, string, string, func([]metav1.OwnerReference) []metav1.OwnerReference) error {
 	return nil
 }
 
@@ -255,6 +260,25 @@ func (g *rig) consumed(pvc string) bool {
 	})
 }
 
+// Bind adds a pod that uses PVCs, as package vmi does.
+func (g *rig) Bind(
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, owner metav1.OwnerReference, pvcs []*corev1.PersistentVolumeClaim,
+) (string, error) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: "consumer", OwnerReferences: []metav1.OwnerReference{owner}}}
+	for _, pvc := range pvcs {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: pvc.Name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: pvc.Name},
+		}})
+	}
+	return " It waits.", client.IgnoreAlreadyExists(g.Create(ctx, p))
+}
+
+// Release removes the pod.
+func (g *rig) Release(ctx context.Context, _ types.UID, _ client.ObjectKey) (bool, error) {
+	err := g.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "consumer"}})
+	return err != nil, client.IgnoreNotFound(err)
+}
+
 // content returns of which VolumeSnapshot the disk of a PVC is; "" for another disk.
 func (g *rig) content(pvc string) string {
 	g.t.Helper()
@@ -332,6 +356,20 @@ func TestSameVM(t *testing.T) {
 	revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: now.Spec.Instancetype.RevisionName}}
 	if !g.Exists(t, revision) || revision.Name == "captured" || !metav1.IsControlledBy(revision, now) {
 		t.Errorf("revision %+v", revision.ObjectMeta)
+	}
+}
+
+// TestObsoleteDiskOfAnother: the disk of a former template that another VM uses is released, and not deleted.
+func TestObsoleteDiskOfAnother(t *testing.T) {
+	g := newRig(t)
+	g.vm()
+	other := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"}}
+	other.Spec.Template = new(kubevirt.VirtualMachineInstanceTemplateSpec)
+	other.Spec.Template.Spec.Volumes = []kubevirt.Volume{fakecluster.ClaimVolume("disk", "dv")}
+	g.Add(t, other)
+	g.finish(g.restore("web"))
+	if pvc := g.claim("dv"); pvc == nil || len(pvc.OwnerReferences) > 0 || len(g.deleted) > 0 {
+		t.Errorf("PVC %+v, deleted %v", pvc, g.deleted)
 	}
 }
 
@@ -460,6 +498,35 @@ func TestInPlace(t *testing.T) {
 	pvc := g.claim("dv")
 	if len(pvc.OwnerReferences) > 0 || pvc.Annotations[datavolume.AnnotationFilledFor] != "dv" || fmt.Sprint(g.marked) != "[dv for back]" {
 		t.Errorf("PVC of a DataVolume %+v, marked %v", pvc.ObjectMeta, g.marked)
+	}
+}
+
+// TestLateBinding: where PVCs are bound once a pod uses them, a restore has them bound before it is complete, and deletes
+// no disk before.
+func TestLateBinding(t *testing.T) {
+	for _, policy := range []api.VolumeRestorePolicy{api.VolumeRestorePolicyInPlace, api.VolumeRestorePolicyRandomizeNames} {
+		g := newRig(t)
+		g.late = true
+		fakecluster.Change(t, g.Cluster, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "csi"}}, func(c *storagev1.StorageClass) {
+			c.VolumeBindingMode = new(storagev1.VolumeBindingWaitForFirstConsumer)
+		})
+		g.vm()
+		rs := g.restore("web", func(s *api.VirtualMachineRestoreSpec) { s.VolumeRestorePolicy = &policy })
+		if _, err := g.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if g.Exists(t, rs); !strings.Contains(reason(rs, api.ConditionProgressing), "It waits.") || g.claim("dv").Spec.VolumeName != "pv-dv" {
+			t.Errorf("%s: before PVCs are bound: %q", policy, reason(rs, api.ConditionProgressing))
+		}
+		g.finish(rs)
+		for _, one := range rs.Status.Restores {
+			if got := g.content(one.PersistentVolumeClaimName); got != "vs-"+one.VolumeName {
+				t.Errorf("%s: volume %s has %q", policy, one.VolumeName, got)
+			}
+		}
+		if g.Exists(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "consumer"}}) {
+			t.Errorf("%s: a pod is left", policy)
+		}
 	}
 }
 

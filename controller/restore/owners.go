@@ -125,25 +125,46 @@ func (o *owners) deleteObsolete(ctx context.Context, w *work) error {
 		return err
 	}
 	for _, name := range w.rs.Status.DeletedDataVolumes {
-		if err := o.dataVolumes.DeleteOwned(ctx, w.rs.Namespace, name, w.vm); err != nil {
-			return err
-		}
-		pvc := new(corev1.PersistentVolumeClaim)
-		key := client.ObjectKey{Namespace: w.rs.Namespace, Name: name}
-		err := o.live.Get(ctx, key, pvc)
-		switch {
-		case apierrors.IsNotFound(err):
-			continue
-		case err != nil:
-			return fmt.Errorf("read PVC %s: %w", key, err)
-		case !metav1.IsControlledBy(pvc, w.vm) || pvc.DeletionTimestamp != nil:
-			continue
-		}
-		if err := diskguard.Delete(ctx, o.client, diskguard.RestoreObsolete, pvc); err != nil {
+		if err := o.deleteDisk(ctx, w, name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// deleteDisk deletes the disk of a former template, if it is the VM's and nothing else uses it. One that something uses
+// is not the VM's any more.
+func (o *owners) deleteDisk(ctx context.Context, w *work, name string) error {
+	pvc, key := new(corev1.PersistentVolumeClaim), client.ObjectKey{Namespace: w.rs.Namespace, Name: name}
+	err := o.live.Get(ctx, key, pvc)
+	if apierrors.IsNotFound(err) {
+		return o.dataVolumes.DeleteOwned(ctx, w.rs.Namespace, name, w.vm)
+	}
+	if err != nil {
+		return fmt.Errorf("read PVC %s: %w", key, err)
+	}
+	user, err := diskguard.OtherUser(ctx, o.live, pvc, w.owner())
+	if err != nil {
+		return err
+	}
+	if user != "" {
+		release := func(all []metav1.OwnerReference) []metav1.OwnerReference {
+			return slices.DeleteFunc(all, func(owner metav1.OwnerReference) bool { return owner.UID == w.vm.UID })
+		}
+		if err := o.dataVolumes.ChangeOwners(ctx, w.rs.Namespace, name, release); err != nil || !metav1.IsControlledBy(pvc, w.vm) {
+			return err
+		}
+		before := pvc.DeepCopy()
+		pvc.OwnerReferences = release(pvc.OwnerReferences)
+		if err := patch(ctx, o.client, before, pvc); err != nil {
+			return fmt.Errorf("release PVC %s, which %s uses: %w", key, user, err)
+		}
+		return nil
+	}
+	if err := o.dataVolumes.DeleteOwned(ctx, w.rs.Namespace, name, w.vm); err != nil || !metav1.IsControlledBy(pvc, w.vm) {
+		return err
+	}
+	return diskguard.Delete(ctx, o.client, diskguard.RestoreObsolete, pvc)
 }
 
 // dropState deletes the PVCs with the persistent state that the VM had, if the restore brought another. One that is

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
@@ -53,6 +54,13 @@ type dataVolumes interface {
 	MarkFilled(ctx context.Context, namespace, name string, annotations map[string]string) error
 	CreateFilled(ctx context.Context, meta metav1.ObjectMeta, template cdi.DataVolumeSpec, size resource.Quantity) error
 	DeleteOwned(ctx context.Context, namespace, name string, owner metav1.Object) error
+	ChangeOwners(ctx context.Context, namespace, name string, change func([]metav1.OwnerReference) []metav1.OwnerReference) error
+}
+
+// binder has Kubernetes bind PVCs of classes that wait for a pod; package vmi's Consumers.
+type binder interface {
+	Bind(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, owner metav1.OwnerReference, pvcs []*corev1.PersistentVolumeClaim) (string, error)
+	Release(ctx context.Context, owner types.UID, pvc client.ObjectKey) (none bool, err error)
 }
 
 // Options are what the restores' reconciler works with.
@@ -67,6 +75,8 @@ type Options struct {
 	Snapshots snapshots
 	// DataVolumes creates those of a restored VM, and deletes those that it does not have any more.
 	DataVolumes dataVolumes
+	// Binder has PVCs bound that wait for a pod.
+	Binder binder
 	// Events reach the users of restores.
 	Events events.EventRecorder
 	// Now is the time; a test may have its own.
@@ -100,7 +110,7 @@ func NewReconciler(o Options) *Reconciler {
 		owners:   &owners{client: o.Client, live: o.Live, revisions: o.Uncached, dataVolumes: o.DataVolumes},
 	}
 	r.volumes = &volumes{
-		client: o.Client, live: o.Live, snapshots: o.Snapshots, statuses: statuses,
+		client: o.Client, live: o.Live, snapshots: o.Snapshots, statuses: statuses, binder: o.Binder,
 		replacer: &replacer{client: o.Client, live: o.Live, persistent: o.Uncached, dataVolumes: o.DataVolumes},
 		contentOf: func(ctx context.Context, w *work) (*api.VirtualMachineSnapshotContent, error) {
 			_, content, err := r.source(ctx, w)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -34,6 +35,7 @@ type volumes struct {
 	live      client.Reader
 	snapshots snapshots
 	statuses  progress
+	binder    binder
 	replacer  *replacer
 	// contentOf returns the content of a restore's snapshot.
 	contentOf func(ctx context.Context, w *work) (*api.VirtualMachineSnapshotContent, error)
@@ -133,7 +135,7 @@ func templateOf(all []kubevirt.DataVolumeTemplateSpec, name string) int {
 // createPVCs creates the PVCs that are missing, and waits until all of them are bound. Then it puts them into the place
 // of those that they replace.
 func (v *volumes) createPVCs(ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent) error {
-	var unbound []*corev1.PersistentVolumeClaim
+	var all, unbound []*corev1.PersistentVolumeClaim
 	for _, one := range w.rs.Status.Restores {
 		b, err := backupOf(content, one.VolumeName)
 		if err != nil {
@@ -143,15 +145,18 @@ func (v *volumes) createPVCs(ctx context.Context, w *work, content *api.VirtualM
 		switch {
 		case err != nil:
 			return err
-		case pvc == nil || pvc.Status.Phase == corev1.ClaimBound:
+		case pvc == nil:
+			continue
+		case pvc.Status.Phase == corev1.ClaimBound:
 		case pvc.Status.Phase == corev1.ClaimLost:
 			return fmt.Errorf("PVC %s/%s has lost its volume", pvc.Namespace, pvc.Name)
 		default:
 			unbound = append(unbound, pvc)
 		}
+		all = append(all, pvc)
 	}
-	for _, pvc := range unbound {
-		return waitFor("Waiting for PVC %s", pvc.Name)
+	if err := v.bind(ctx, w, content, all, unbound); err != nil {
+		return err
 	}
 	for _, one := range w.rs.Status.Restores {
 		b, err := backupOf(content, one.VolumeName)
@@ -163,6 +168,60 @@ func (v *volumes) createPVCs(ctx context.Context, w *work, content *api.VirtualM
 		}
 	}
 	return nil
+}
+
+// bind waits until all PVCs are bound. Where Kubernetes binds PVCs when a pod uses them, it has a pod use them: a restored
+// disk is there only then, and users delete the snapshot of a complete restore.
+func (v *volumes) bind(
+	ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent, all, unbound []*corev1.PersistentVolumeClaim,
+) error {
+	if len(unbound) == 0 {
+		for _, pvc := range all {
+			none, err := v.binder.Release(ctx, w.rs.UID, client.ObjectKeyFromObject(pvc))
+			if err != nil {
+				return err
+			}
+			if !none {
+				return soon("Waiting for the end of the pod that PVC %s was bound for", pvc.Name)
+			}
+		}
+		return nil
+	}
+	why := ""
+	for _, pvc := range unbound {
+		late, err := v.late(ctx, pvc)
+		if err != nil {
+			return err
+		}
+		if !late {
+			continue
+		}
+		vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: w.rs.Namespace, Name: w.rs.Spec.Target.Name}}
+		vmi.Spec = *content.Spec.Source.VirtualMachine.Spec.Template.Spec.DeepCopy()
+		// The PVCs are bound where a VM can run, whatever else runs there now.
+		vmi.Spec.Networks, vmi.Spec.Domain.Devices.Interfaces = nil, nil
+		vmi.Spec.Domain.CPU, vmi.Spec.Domain.Memory, vmi.Spec.Domain.Resources = nil, nil, kubevirt.ResourceRequirements{}
+		owner := metav1.OwnerReference{
+			APIVersion: api.SchemeGroupVersion.String(), Kind: "VirtualMachineRestore", Name: w.rs.Name, UID: w.rs.UID,
+		}
+		if why, err = v.binder.Bind(ctx, vmi, owner, all); err != nil {
+			return err
+		}
+		break
+	}
+	return waitFor("Waiting for PVC %s%s", unbound[0].Name, why)
+}
+
+// late reports whether Kubernetes binds a PVC when a pod uses it.
+func (v *volumes) late(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
+	if pvc.Spec.StorageClassName == nil {
+		return false, nil
+	}
+	class := new(storagev1.StorageClass)
+	if err := v.live.Get(ctx, client.ObjectKey{Name: *pvc.Spec.StorageClassName}, class); err != nil {
+		return false, fmt.Errorf("read StorageClass %s: %w", *pvc.Spec.StorageClassName, err)
+	}
+	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer, nil
 }
 
 func backupOf(content *api.VirtualMachineSnapshotContent, volume string) (*api.VolumeBackup, error) {

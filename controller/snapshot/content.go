@@ -160,7 +160,7 @@ func (c *contents) release(ctx context.Context, w *work) error {
 			return err
 		}
 	}
-	if p := w.s.Spec.DeletionPolicy; p != nil && *p == api.VirtualMachineSnapshotContentRetain && ready(w.content) {
+	if c.outlives(w) {
 		return nil
 	}
 	err := c.client.Delete(ctx, w.content, client.Preconditions{UID: &w.content.UID})
@@ -169,6 +169,39 @@ func (c *contents) release(ctx context.Context, w *work) error {
 	}
 	w.content = nil
 	return nil
+}
+
+// waiting reports whether a PVC is to be filled from a content that ends with its snapshot, and is not bound yet. Without the
+// VolumeSnapshot it would never be, and its disk would be lost.
+func (c *contents) waiting(ctx context.Context, w *work) (bool, error) {
+	if w.content == nil || !created(w.content) || c.outlives(w) {
+		return false, nil
+	}
+	var all corev1.PersistentVolumeClaimList
+	if err := c.live.List(ctx, &all, client.InNamespace(w.s.Namespace)); err != nil {
+		return false, fmt.Errorf("list PVCs in %s: %w", w.s.Namespace, err)
+	}
+	for i := range all.Items {
+		pvc := &all.Items[i]
+		from := pvc.Spec.DataSource
+		if pvc.Status.Phase == corev1.ClaimBound || pvc.DeletionTimestamp != nil || from == nil || from.Kind != volumesnapshot.Kind {
+			continue
+		}
+		for _, b := range w.content.Spec.VolumeBackups {
+			if b.VolumeSnapshotName != nil && *b.VolumeSnapshotName == from.Name {
+				c.events.Eventf(w.s, pvc, corev1.EventTypeWarning, "VirtualMachineSnapshotInUse", "Delete",
+					"The snapshot stays until PVC %s, which is restored from it, is bound: start its VM, or delete the PVC", pvc.Name)
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// outlives reports whether a content stays when its snapshot goes.
+func (c *contents) outlives(w *work) bool {
+	p := w.s.Spec.DeletionPolicy
+	return p != nil && *p == api.VirtualMachineSnapshotContentRetain && ready(w.content)
 }
 
 // kindContent is the kind of what owns VolumeSnapshots.

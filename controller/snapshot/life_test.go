@@ -431,6 +431,33 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
+// TestDeletedBeforeRestored: a snapshot stays while a PVC that is restored from it is not bound.
+func TestDeletedBeforeRestored(t *testing.T) {
+	g := newRig(t)
+	g.vm()
+	g.snapshot("one")
+	g.reconcile("one")
+	g.driver.take(true)
+	g.reconcile("one")
+	s := g.is("one", api.Succeeded, "Operation complete")
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "restored"}}
+	from := g.content(s).Spec.VolumeBackups[0].VolumeSnapshotName
+	pvc.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: volumesnapshot.Kind, Name: *from}
+	pvc.Status.Phase = corev1.ClaimPending
+	g.Add(t, pvc)
+	if err := g.Delete(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if again := g.reconcile("one").RequeueAfter; again != retry || g.content(s) == nil || !strings.Contains(g.Events(), "until PVC restored") {
+		t.Errorf("again after %s, content %v", again, g.content(s))
+	}
+	fakecluster.Change(t, g.Cluster, pvc, func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })
+	g.reconcile("one")
+	if g.content(s) != nil || g.Exists(t, s) {
+		t.Errorf("content %v", g.content(s))
+	}
+}
+
 // TestDeletedInProgress: a snapshot that is deleted meanwhile leaves nothing, and no frozen guest.
 func TestDeletedInProgress(t *testing.T) {
 	g := newRig(t)

@@ -149,7 +149,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *vmSnapshot) (ctrl.Result,
 	}
 	switch {
 	case s.DeletionTimestamp != nil:
-		return ctrl.Result{}, r.remove(ctx, w)
+		return r.remove(ctx, w)
 	case phase(s) == api.Succeeded:
 		return r.tend(ctx, w)
 	case phase(s) == api.Failed, r.expired(s):
@@ -264,17 +264,20 @@ func (r *Reconciler) fail(ctx context.Context, w *work) error {
 	return r.statuses.reportFailure(ctx, w)
 }
 
-// remove ends a snapshot that is being deleted.
-func (r *Reconciler) remove(ctx context.Context, w *work) error {
+// remove ends a snapshot that is being deleted, once no PVC is waiting to be filled from it.
+func (r *Reconciler) remove(ctx context.Context, w *work) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(w.s, finalizer) {
-		return nil
+		return ctrl.Result{}, nil
+	}
+	if waiting, err := r.contents.waiting(ctx, w); waiting || err != nil {
+		return ctrl.Result{RequeueAfter: retry}, err
 	}
 	if err := r.release(ctx, w); err != nil {
-		return err
+		return ctrl.Result{}, err
 	}
 	before := w.s.DeepCopy()
 	controllerutil.RemoveFinalizer(w.s, finalizer)
-	return r.writer.patch(ctx, before, w.s)
+	return ctrl.Result{}, r.writer.patch(ctx, before, w.s)
 }
 
 // release lets go of all that a snapshot holds: the guest, the content, the VM.

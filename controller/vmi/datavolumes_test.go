@@ -142,7 +142,7 @@ func TestDataVolumeUnboundElsewhere(t *testing.T) {
 		t.Fatalf("%+v, %v", why, err)
 	}
 	for _, p := range g.pods() {
-		if pod.IsConsumer(&p, vmi) {
+		if pod.IsConsumer(&p, vmi.UID) {
 			if !reflect.DeepEqual(p.Spec.Affinity, pod.OnNode("node1")) || p.Spec.NodeSelector != nil {
 				t.Errorf("affinity %+v, node selector %v", p.Spec.Affinity, p.Spec.NodeSelector)
 			}

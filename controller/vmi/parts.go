@@ -46,7 +46,7 @@ func NewReconciler(o Options) *Reconciler {
 	ends := &endings{client: o.Client}
 	reports := &reporter{client: o.Client, events: o.Events, now: o.Now}
 	cluster := &surroundings{client: o.Client, live: o.Live, config: o.Config, runtimeClass: o.Pods.RuntimeClass, now: o.Now}
-	consumers := &consumers{client: o.Client, live: o.Live, runtimeClass: o.Pods.RuntimeClass, holder: o.Holder, cluster: cluster}
+	consumers := &Consumers{client: o.Client, live: o.Live, runtimeClass: o.Pods.RuntimeClass, holder: o.Holder, cluster: cluster}
 	pvcs := &pvcAccess{client: o.Client, dataVolumes: o.DataVolumes, views: looks, consumers: consumers}
 	disks := &networkDisks{client: o.Client, live: o.Live, enabled: o.NetworkDisks, pvcs: pvcs}
 	strays := &strays{client: o.Client, live: o.Live, now: o.Now, views: looks, ends: ends}
@@ -58,6 +58,7 @@ func NewReconciler(o Options) *Reconciler {
 	return &Reconciler{
 		Guests:     &Guests{client: o.Client, turns: turns, views: looks, pvcs: pvcs, disks: disks},
 		Pods:       &Pods{client: o.Client, options: o.Pods, views: looks, pvcs: pvcs, states: states, disks: disks, cluster: cluster},
+		Consumers:  consumers,
 		client:     o.Client,
 		departures: gone,
 		strays:     strays,
@@ -95,7 +96,7 @@ type reader interface {
 	read(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Surroundings, error)
 }
 
-// binder has Kubernetes bind PVCs; [consumers].
+// binder has Kubernetes bind PVCs; [Consumers].
 type binder interface {
 	ensure(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) (string, error)
 	remove(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, claim string, pvcs pod.PVCObjects) error

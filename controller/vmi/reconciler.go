@@ -20,6 +20,8 @@ type Reconciler struct {
 	Guests *Guests
 	// Pods are the pods of instances, for migrations and snapshots.
 	Pods *Pods
+	// Consumers have PVCs bound, also for restores.
+	Consumers *Consumers
 
 	client     client.Client
 	departures *departures
