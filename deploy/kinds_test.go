@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,7 @@ type manifest struct {
 	}
 	Spec struct {
 		MatchConstraints struct{ ResourceRules []rule }
+		MatchConditions  []struct{ Expression string }
 	}
 }
 
@@ -155,24 +157,24 @@ func TestStatusPolicyOfKinds(t *testing.T) {
 	}
 }
 
-// TestKustomizationOfKinds: a kustomization installs every CRD.
-func TestKustomizationOfKinds(t *testing.T) {
-	text, err := os.ReadFile("kustomization.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var k struct{ Resources []string }
-	if err := yaml.Unmarshal(text, &k); err != nil {
-		t.Fatal(err)
-	}
-	have := slices.DeleteFunc(k.Resources, func(file string) bool { return !strings.HasPrefix(file, "crds/") })
+// TestCRDPolicyOfKinds: a policy protects every CRD.
+func TestCRDPolicyOfKinds(t *testing.T) {
 	var want []string
 	for _, k := range kinds.All() {
-		want = append(want, "crds/"+k.Resource()+".yaml")
+		want = append(want, k.Resource()+"."+k.Version.Group)
+	}
+	policy := objects(t, "kubernetes/policies.yaml")["ValidatingAdmissionPolicy nodevirt-crds"]
+	if len(policy.Spec.MatchConditions) != 1 {
+		t.Fatalf("policies.yaml: nodevirt-crds has %d conditions, want one", len(policy.Spec.MatchConditions))
+	}
+	have := regexp.MustCompile(`"([^"]+)"`).FindAllStringSubmatch(policy.Spec.MatchConditions[0].Expression, -1)
+	var names []string
+	for _, m := range have {
+		names = append(names, m[1])
 	}
 	slices.Sort(want)
-	slices.Sort(have)
-	if diff := cmp.Diff(want, have); diff != "" {
-		t.Errorf("kustomization.yaml differs from the table of kinds (-table +file):\n%s", diff)
+	slices.Sort(names)
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("policies.yaml: nodevirt-crds differs from the table of kinds (-table +file):\n%s", diff)
 	}
 }

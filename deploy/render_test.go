@@ -51,7 +51,7 @@ func render(t *testing.T, args ...string) map[string]object {
 	}
 }
 
-// TestChart holds the Helm chart against the kustomization: the same objects, but for the namespace,
+// TestChart holds the Helm chart against the kustomization and the CRDs: the same objects, but for the namespace,
 // which Helm's users make by themselves.
 func TestChart(t *testing.T) {
 	want := render(t, "kustomize", ".")
@@ -60,6 +60,14 @@ func TestChart(t *testing.T) {
 		t.Fatalf("the kustomization makes %d objects, without the namespace", len(want))
 	}
 	delete(want, namespace)
+	for name, text := range generated(t, "crds") {
+		var crd object
+		if err := yaml.Unmarshal([]byte(text), &crd); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		meta, _ := crd["metadata"].(object)
+		want[fmt.Sprint("CustomResourceDefinition <nil> ", meta["name"])] = crd
+	}
 	if diff := cmp.Diff(want, render(t, "helm", "helm/nodevirt")); diff != "" {
 		t.Errorf("the chart differs (-kustomization +chart):\n%s", diff)
 	}

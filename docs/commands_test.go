@@ -93,3 +93,62 @@ func stringsBelow(t *testing.T, folder string) map[string]bool {
 	}
 	return said
 }
+
+// deletion matches a command that deletes manifests, and what it deletes.
+var deletion = regexp.MustCompile(`kubectl delete (?:-[a-z]\S* )*-[fk] (\S+)`)
+
+// TestDeletions: only below a warning, the pages delete manifests that have CRDs: all their objects go with them. By
+// the operation "without the controller" no VM is lost.
+func TestDeletions(t *testing.T) {
+	found := 0
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range deletion.FindAllSubmatchIndex(text, -1) {
+			found++
+			path := strings.Trim(string(text[at[2]:at[3]]), "`.,")
+			if strings.HasPrefix(path, "my-nodevirt") {
+				path = "deploy" // the pages' overlay of it
+			}
+			section := string(text[:at[0]])
+			section = section[max(strings.LastIndex(section, "\n## "), 0):]
+			if hasCRD(t, strings.TrimPrefix(path, "nodevirt/")) && !strings.Contains(section, "**Warning:**") {
+				t.Errorf("%s: %s deletes CRDs, and with them every VM, without a warning before it", page, text[at[0]:at[1]])
+			}
+		}
+	}
+	if found < 3 {
+		t.Errorf("the pages delete manifests %d times", found)
+	}
+}
+
+// hasCRD reports whether a file, or a file below a folder, of the repository has a CRD. A kustomization has what it lists.
+func hasCRD(t *testing.T, path string) bool {
+	t.Helper()
+	has := false
+	// Commands run in the repository's folder, or in that of the example.
+	for _, base := range []string{"..", "../examples", "../examples/kubernetes-on-kubernetes"} {
+		root := filepath.Join(base, path)
+		if _, err := os.Stat(root); err != nil {
+			continue
+		}
+		if list, err := os.ReadFile(filepath.Join(root, "kustomization.yaml")); err == nil {
+			has = has || strings.Contains(string(list), "crds")
+			continue
+		}
+		err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			has = has || strings.Contains(string(text), "kind: CustomResourceDefinition")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return has
+}

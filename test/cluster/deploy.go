@@ -37,6 +37,9 @@ func (c *Cluster) DeployRelease(ctx context.Context, r Release) error {
 		return err
 	}
 	// The manager of fields is the same for all versions.
+	if _, err := c.Kubectl(ctx, "apply", "--server-side", "-f", filepath.Join(r.Manifests, "crds")); err != nil {
+		return err
+	}
 	if _, err := c.Kubectl(ctx, "apply", "--server-side", "-k", folder); err != nil {
 		return err
 	}
@@ -63,7 +66,7 @@ func (r Release) Push(ctx context.Context, c *Cluster) error {
 	return err
 }
 
-// Remove deletes what [Cluster.DeployRelease] has installed of a release. The cluster must have no VM.
+// Remove deletes what [Cluster.DeployRelease] has installed of a release, except the CRDs: objects stay.
 func (r Release) Remove(ctx context.Context, c *Cluster) error {
 	folder, err := c.o.manifests(r)
 	if err != nil {
@@ -71,6 +74,15 @@ func (r Release) Remove(ctx context.Context, c *Cluster) error {
 	}
 	_, err = c.Kubectl(ctx, "delete", "-k", folder, fmt.Sprintf("--timeout=%s", startLimit))
 	return err
+}
+
+// RemoveCRDs deletes the release's CRDs, and all their objects, once [Release.Remove] or Helm has removed the rest:
+// the API server enforces a policy that is gone for a moment.
+func (r Release) RemoveCRDs(ctx context.Context, c *Cluster) error {
+	return wait.Do(ctx, func(ctx context.Context) error {
+		_, err := c.Kubectl(ctx, "delete", "--ignore-not-found", "-f", filepath.Join(r.Manifests, "crds"))
+		return err
+	})
 }
 
 // DeployExportProxy installs this checkout's export proxy in a namespace, which exists, and waits until it

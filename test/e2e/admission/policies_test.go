@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -195,4 +196,37 @@ func create(t *testing.T, c client.Client, o client.Object) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestCRDsStay: while nodevirt is installed, not even an administrator deletes its CRDs, and with them every VM. Other
+// software's CRDs go as before.
+func TestCRDsStay(t *testing.T) {
+	admin := userClient(t, "admin")
+	for _, k := range kinds.All() {
+		crd := newCRD(k.Resource() + "." + k.Version.Group)
+		err := admin.Delete(t.Context(), crd)
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "deletes every VM") {
+			t.Errorf("delete %s: %v", crd.GetName(), err)
+		}
+		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(crd), crd); err != nil || crd.GetDeletionTimestamp() != nil {
+			t.Errorf("%s is gone or going: %v", crd.GetName(), err)
+		}
+	}
+	other := newCRD("widgets.kubevirt.io")
+	other.Object["spec"] = map[string]any{
+		"group": "kubevirt.io", "scope": "Namespaced", "names": map[string]any{"kind": "Widget", "plural": "widgets"},
+		"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{
+			"openAPIV3Schema": map[string]any{"type": "object"},
+		}}},
+	}
+	assert.NilError(t, admin.Create(t.Context(), other))
+	assert.NilError(t, admin.Delete(t.Context(), other))
+}
+
+func newCRD(name string) *unstructured.Unstructured {
+	crd := &unstructured.Unstructured{}
+	crd.SetAPIVersion("apiextensions.k8s.io/v1")
+	crd.SetKind("CustomResourceDefinition")
+	crd.SetName(name)
+	return crd
 }

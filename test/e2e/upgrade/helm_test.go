@@ -41,7 +41,7 @@ func TestHelm(t *testing.T) {
 		{"upgrade-again", upgrade, first},
 	})
 	helm(t, "uninstall", "nodevirt", "--namespace", namespace, "--wait")
-	kubectl(t, "delete", "-f", filepath.Join(suite.today.yaml, "crds"))
+	assert.NilError(t, suite.today.release().RemoveCRDs(t.Context(), suite.Cluster))
 	kubectl(t, "delete", "namespace", namespace)
 	assert.Equal(t, whole(t), before)
 }

@@ -46,7 +46,9 @@ func TestUpgrade(t *testing.T) {
 		{"shims-back", shims(suite.old, first, second), first},
 		{"all", func(t *testing.T) { deploys(suite.today)(t); shims(suite.today, first, second)(t) }, second},
 	})
-	assert.NilError(t, suite.today.release().Remove(t.Context(), suite.Cluster))
+	today := suite.today.release()
+	assert.NilError(t, today.Remove(t.Context(), suite.Cluster))
+	assert.NilError(t, today.RemoveCRDs(t.Context(), suite.Cluster))
 }
 
 // steps changes the cluster, and looks after its VMs, which it removes at the end.
