@@ -49,6 +49,7 @@ func Consumer(
 // asVM has a pod need a node as that of an instance's VM.
 func asVM(spec *corev1.PodSpec, s *kubevirt.VirtualMachineInstanceSpec, scheduling *nodev1.Scheduling, around Surroundings) {
 	spec.NodeSelector, spec.Affinity, spec.Tolerations, spec.SchedulerName = nodeSelector(s, around), affinity(s, around), s.Tolerations, s.SchedulerName
+	spec.TopologySpreadConstraints = spread(s, around)
 	if scheduling != nil {
 		if spec.NodeSelector == nil {
 			spec.NodeSelector = map[string]string{}

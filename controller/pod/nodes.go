@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apilabels "k8s.io/apimachinery/pkg/labels"
+	labelselection "k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -24,11 +25,12 @@ func LabelKinds() []string {
 	}
 }
 
-// LabelKindsOf returns the kinds of a node's labels.
+// LabelKindsOf returns the kinds of a node's labels. A node that has lost [kubevirt.NodeSchedulable], as it cannot
+// start VMs now, still shows by its machine types that nodes write it.
 func LabelKindsOf(labels map[string]string) []string {
 	return slices.DeleteFunc(LabelKinds(), func(kind string) bool {
 		for key := range labels {
-			if strings.HasPrefix(key, kind) {
+			if strings.HasPrefix(key, kind) || (kind == kubevirt.NodeSchedulable && strings.HasPrefix(key, kubevirt.SupportedMachineTypeLabel)) {
 				return false
 			}
 		}
@@ -36,7 +38,7 @@ func LabelKindsOf(labels map[string]string) []string {
 	})
 }
 
-// nodeSelector is the instance's, with KubeVirt's labels of nodes that can start it.
+// nodeSelector is the instance's, with the labels by which administrators choose nodes.
 func nodeSelector(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) map[string]string {
 	all := map[string]string{}
 	if cpu := s.Domain.CPU; cpu != nil && cpu.DedicatedCPUPlacement {
@@ -45,26 +47,46 @@ func nodeSelector(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) m
 			all[kubevirt.RealtimeLabel] = "true"
 		}
 	}
-	for _, key := range encryption(s.Domain.LaunchSecurity) {
-		all[key] = "true"
-	}
-	for kind, keys := range requirements(s, around) {
-		// A guest that moves needs the CPU that it has, also if no node offers it.
-		if kind != kubevirt.SupportedHostModelMigrationCPU && !slices.Contains(around.LabelKinds, kind) {
-			continue
-		}
-		for _, key := range keys {
-			if len(validation.IsQualifiedName(key)) == 0 {
-				all[key] = "true"
-			}
-		}
-	}
 	maps.Copy(all, s.NodeSelector)
 	maps.Copy(all, around.Config.NodeSelector()) // an author must not escape them
 	if len(all) == 0 {
 		return nil
 	}
 	return all
+}
+
+// spread is the instance's, and requires KubeVirt's labels of nodes that can start the instance.
+//
+// Nodes write these labels, and change them when libvirt is away or new. A kubelet that starts checks a pod's node
+// selector and node affinity again, and kills pods that no longer match, with their guests; only new kubelets spare
+// pods that run. Constraints of topology spread are the scheduler's alone: a node without a constraint's label
+// does not fit. As the constraint counts no pods, every node with the label does.
+func spread(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) []corev1.TopologySpreadConstraint {
+	all := s.TopologySpreadConstraints
+	chosen := nodeSelector(s, around)
+	for _, key := range nodeLabels(s, around) {
+		if _, is := chosen[key]; is || slices.ContainsFunc(all, func(c corev1.TopologySpreadConstraint) bool {
+			return c.TopologyKey == key && c.WhenUnsatisfiable == corev1.DoNotSchedule // may occur once
+		}) {
+			continue
+		}
+		all = append(all, corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: corev1.DoNotSchedule})
+	}
+	return all
+}
+
+// nodeLabels returns the labels, of those that nodes write about themselves, that an instance's node must have, sorted.
+func nodeLabels(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) []string {
+	all := encryption(s.Domain.LaunchSecurity)
+	for kind, keys := range requirements(s, around) {
+		// A guest that moves needs the CPU that it has, also if no node offers it.
+		if kind == kubevirt.SupportedHostModelMigrationCPU || slices.Contains(around.LabelKinds, kind) {
+			all = append(all, keys...)
+		}
+	}
+	all = slices.DeleteFunc(all, func(key string) bool { return len(validation.IsQualifiedName(key)) > 0 })
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // affinity is the instance's, without the nodes that have a CPU feature which the instance forbids, or a CPU that is
@@ -124,16 +146,18 @@ func unwanted(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) []str
 // CPULabels returns those labels that a pod's node needs for the CPU of a guest that moves with the CPU of its node,
 // as a selector; an empty one for another guest.
 func CPULabels(p *corev1.Pod) apilabels.Selector {
-	keys := apilabels.Set{}
-	for key, value := range p.Spec.NodeSelector {
-		if strings.HasPrefix(key, kubevirt.SupportedHostModelMigrationCPU) || strings.HasPrefix(key, kubevirt.CPUFeatureLabel) {
-			keys[key] = value
+	needs, moves := apilabels.NewSelector(), false
+	for _, c := range p.Spec.TopologySpreadConstraints {
+		isModel := strings.HasPrefix(c.TopologyKey, kubevirt.SupportedHostModelMigrationCPU)
+		if !isModel && !strings.HasPrefix(c.TopologyKey, kubevirt.CPUFeatureLabel) {
+			continue
+		}
+		if r, err := apilabels.NewRequirement(c.TopologyKey, labelselection.Exists, nil); err == nil {
+			needs, moves = needs.Add(*r), moves || isModel
 		}
 	}
-	for key := range keys {
-		if strings.HasPrefix(key, kubevirt.SupportedHostModelMigrationCPU) {
-			return apilabels.SelectorFromSet(keys)
-		}
+	if moves {
+		return needs
 	}
 	return apilabels.Everything()
 }

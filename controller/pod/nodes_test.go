@@ -13,8 +13,9 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// TestNodeSelector: a pod requires the labels that nodes write, of the kinds that some node has.
-func TestNodeSelector(t *testing.T) {
+// TestNodeLabels: a pod requires the labels that nodes write, of the kinds that some node has. The kubelet, which
+// kills pods that no longer match, reads none of them.
+func TestNodeLabels(t *testing.T) {
 	yes := &kubevirt.FeatureState{}
 	rich := func(s *kubevirt.VirtualMachineInstanceSpec) {
 		s.Domain.CPU = &kubevirt.CPU{Model: "Nehalem", Features: []kubevirt.CPUFeature{
@@ -45,40 +46,46 @@ func TestNodeSelector(t *testing.T) {
 	}{
 		"no labels": {pod.Surroundings{}, rich, []string{"zone=a"}},
 		"all labels": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, rich, []string{
-			"architecture.node.nodevirt.io/amd64=true",
-			"cpu-feature.node.kubevirt.io/aes=true", "cpu-feature.node.kubevirt.io/avx2=true", "cpu-model.node.kubevirt.io/Nehalem=true",
-			"cpu-vendor.node.kubevirt.io/Intel=true",
-			"hyperv.node.kubevirt.io/synic=true", "hyperv.node.kubevirt.io/synictimer=true", "hyperv.node.kubevirt.io/vpindex=true",
-			"kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/pc-q35-7.2=true", "zone=a",
+			"architecture.node.nodevirt.io/amd64",
+			"cpu-feature.node.kubevirt.io/aes", "cpu-feature.node.kubevirt.io/avx2", "cpu-model.node.kubevirt.io/Nehalem",
+			"cpu-vendor.node.kubevirt.io/Intel",
+			"hyperv.node.kubevirt.io/synic", "hyperv.node.kubevirt.io/synictimer", "hyperv.node.kubevirt.io/vpindex",
+			"kubevirt.io/schedulable", "machine-type.node.kubevirt.io/pc-q35-7.2", "zone=a",
 		}},
 		"nodes that emulate": {pod.Surroundings{LabelKinds: []string{kubevirt.NodeSchedulable, kubevirt.CPUModelLabel}}, rich, []string{
-			"cpu-model.node.kubevirt.io/Nehalem=true", "kubevirt.io/schedulable=true", "zone=a",
+			"cpu-model.node.kubevirt.io/Nehalem", "kubevirt.io/schedulable", "zone=a",
 		}},
 		"a plain instance": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, func(*kubevirt.VirtualMachineInstanceSpec) {}, []string{
-			"architecture.node.nodevirt.io/amd64=true", "kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/q35=true",
+			"architecture.node.nodevirt.io/amd64", "kubevirt.io/schedulable", "machine-type.node.kubevirt.io/q35",
 		}},
 		"another architecture": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, func(s *kubevirt.VirtualMachineInstanceSpec) { s.Architecture = "arm64" }, []string{
-			"architecture.node.nodevirt.io/arm64=true", "kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/virt=true",
+			"architecture.node.nodevirt.io/arm64", "kubevirt.io/schedulable", "machine-type.node.kubevirt.io/virt",
 		}},
 		"host-model": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, hostModel, []string{
-			"architecture.node.nodevirt.io/amd64=true", "kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/q35=true",
+			"architecture.node.nodevirt.io/amd64", "kubevirt.io/schedulable", "machine-type.node.kubevirt.io/q35",
 		}},
 		"host-model that migrates": {pod.Surroundings{LabelKinds: pod.LabelKinds(), Source: source}, hostModel, []string{
-			"architecture.node.nodevirt.io/amd64=true",
-			"cpu-feature.node.kubevirt.io/umip=true", "cpu-model-migration.node.kubevirt.io/EPYC=true",
-			"kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/q35=true",
+			"architecture.node.nodevirt.io/amd64",
+			"cpu-feature.node.kubevirt.io/umip", "cpu-model-migration.node.kubevirt.io/EPYC",
+			"kubevirt.io/schedulable", "machine-type.node.kubevirt.io/q35",
 		}},
 		"q35 that migrates": {pod.Surroundings{LabelKinds: pod.LabelKinds(), Machine: "pc-q35-7.2"}, func(*kubevirt.VirtualMachineInstanceSpec) {}, []string{
-			"architecture.node.nodevirt.io/amd64=true", "kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/pc-q35-7.2=true",
+			"architecture.node.nodevirt.io/amd64", "kubevirt.io/schedulable", "machine-type.node.kubevirt.io/pc-q35-7.2",
 		}},
-		"SEV": {pod.Surroundings{}, encrypted(kubevirt.LaunchSecurity{SEV: new(kubevirt.SEV)}), []string{"kubevirt.io/sev=true"}},
+		"SEV": {pod.Surroundings{}, encrypted(kubevirt.LaunchSecurity{SEV: new(kubevirt.SEV)}), []string{"kubevirt.io/sev"}},
 		"SEV-ES": {pod.Surroundings{}, encrypted(kubevirt.LaunchSecurity{SEV: &kubevirt.SEV{Policy: &kubevirt.SEVPolicy{EncryptedState: new(true)}}}),
-			[]string{"kubevirt.io/sev=true", "kubevirt.io/sev-es=true"}},
-		"SEV-SNP": {pod.Surroundings{}, encrypted(kubevirt.LaunchSecurity{SNP: new(kubevirt.SEVSNP)}), []string{"kubevirt.io/sev=true", "kubevirt.io/sev-snp=true"}},
-		"TDX":     {pod.Surroundings{}, encrypted(kubevirt.LaunchSecurity{TDX: new(kubevirt.TDX)}), []string{"kubevirt.io/tdx=true"}},
+			[]string{"kubevirt.io/sev", "kubevirt.io/sev-es"}},
+		"SEV-SNP": {pod.Surroundings{}, encrypted(kubevirt.LaunchSecurity{SNP: new(kubevirt.SEVSNP)}), []string{"kubevirt.io/sev", "kubevirt.io/sev-snp"}},
+		"TDX":     {pod.Surroundings{}, encrypted(kubevirt.LaunchSecurity{TDX: new(kubevirt.TDX)}), []string{"kubevirt.io/tdx"}},
 		"an instance that says otherwise": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, func(s *kubevirt.VirtualMachineInstanceSpec) {
 			s.NodeSelector = map[string]string{"kubevirt.io/schedulable": "false"}
-		}, []string{"architecture.node.nodevirt.io/amd64=true", "kubevirt.io/schedulable=false", "machine-type.node.kubevirt.io/q35=true"}},
+		}, []string{"architecture.node.nodevirt.io/amd64", "kubevirt.io/schedulable=false", "machine-type.node.kubevirt.io/q35"}},
+		"constraints of its own": {pod.Surroundings{LabelKinds: []string{kubevirt.NodeSchedulable, kubevirt.SupportedMachineTypeLabel}}, func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{
+				{MaxSkew: 1, TopologyKey: "machine-type.node.kubevirt.io/q35", WhenUnsatisfiable: corev1.DoNotSchedule},
+				{MaxSkew: 1, TopologyKey: "kubevirt.io/schedulable", WhenUnsatisfiable: corev1.ScheduleAnyway},
+			}
+		}, []string{"kubevirt.io/schedulable", "kubevirt.io/schedulable", "machine-type.node.kubevirt.io/q35"}},
 	} {
 		vmi := read(t, "least")
 		tt.change(&vmi.Spec)
@@ -91,6 +98,13 @@ func TestNodeSelector(t *testing.T) {
 		for _, key := range slices.Sorted(maps.Keys(p.Spec.NodeSelector)) {
 			got = append(got, key+"="+p.Spec.NodeSelector[key])
 		}
+		for _, c := range p.Spec.TopologySpreadConstraints {
+			if c.LabelSelector != nil {
+				t.Errorf("%s: the constraint of %s counts pods", name, c.TopologyKey)
+			}
+			got = append(got, c.TopologyKey)
+		}
+		slices.Sort(got)
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}

@@ -133,7 +133,7 @@ func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage, around Surrou
 		NodeSelector:                  nodeSelector(s, around),
 		Affinity:                      affinity(s, around),
 		Tolerations:                   s.Tolerations,
-		TopologySpreadConstraints:     s.TopologySpreadConstraints,
+		TopologySpreadConstraints:     spread(s, around),
 		SchedulerName:                 s.SchedulerName,
 		PriorityClassName:             s.PriorityClassName,
 		ImagePullSecrets:              pullSecrets(s),

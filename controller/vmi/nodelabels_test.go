@@ -2,7 +2,6 @@ package vmi
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -21,21 +20,30 @@ func TestNodeLabels(t *testing.T) {
 	g := newRig(t)
 	g.add(nehalem)
 	g.reconcile()
-	if p := g.onePod(); len(p.Spec.NodeSelector) > 0 {
-		t.Errorf("without labels: %v", p.Spec.NodeSelector)
+	if got := requiredLabels(g.onePod()); len(got) > 0 {
+		t.Errorf("without labels: %v", got)
 	}
 
 	g = newRig(t)
 	g.Add(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "plain"}})
 	g.Add(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "labelled", Labels: map[string]string{
-		"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/EPYC": "true",
+		"machine-type.node.kubevirt.io/q35": "true", "cpu-model.node.kubevirt.io/EPYC": "true", // it cannot start VMs now
 	}}})
 	g.add(nehalem)
 	g.reconcile()
-	want := map[string]string{"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/Nehalem": "true"}
-	if got := g.onePod().Spec.NodeSelector; !maps.Equal(got, want) {
+	want := []string{"cpu-model.node.kubevirt.io/Nehalem", "kubevirt.io/schedulable", "machine-type.node.kubevirt.io/q35"}
+	if got := requiredLabels(g.onePod()); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
+}
+
+// requiredLabels returns the labels that nodes write and a pod requires.
+func requiredLabels(p *corev1.Pod) []string {
+	var keys []string
+	for _, c := range p.Spec.TopologySpreadConstraints {
+		keys = append(keys, c.TopologyKey)
+	}
+	return keys
 }
 
 // TestTargetOfHostModel: the target of a migration has the CPU of the guest's node.
@@ -52,7 +60,7 @@ func TestTargetOfHostModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := slices.Collect(maps.Keys(p.Spec.NodeSelector)); !slices.Equal(got, []string{"cpu-model-migration.node.kubevirt.io/EPYC"}) {
+	if got := requiredLabels(p); !slices.Equal(got, []string{"cpu-model-migration.node.kubevirt.io/EPYC"}) {
 		t.Errorf("%v", got)
 	}
 }

@@ -36,6 +36,9 @@ func encryption(e domain.Encryption) map[string]bool {
 }
 
 func owned(key string) bool {
+	if key == kubevirt.NodeSchedulable {
+		return true
+	}
 	if _, is := encryption(domain.Encryption{})[key]; is {
 		return true
 	}

@@ -28,7 +28,7 @@ type metadata struct {
 	} `json:"metadata"`
 }
 
-// update gives the Node the wanted labels. If partial is set, it removes none.
+// update gives the Node the wanted labels. If partial is set, it removes [kubevirt.NodeSchedulable] at most.
 func (n *node) update(ctx context.Context, wanted map[string]string, partial bool) error {
 	if err := n.learn(ctx); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (n *node) update(ctx context.Context, wanted map[string]string, partial boo
 	}
 	change := changes(has.Metadata.Labels, wanted)
 	for key, value := range change {
-		if partial && value == nil {
+		if partial && value == nil && key != kubevirt.NodeSchedulable {
 			delete(change, key)
 		}
 	}

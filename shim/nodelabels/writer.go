@@ -66,7 +66,7 @@ func (w *Writer) Run(ctx context.Context) {
 }
 
 // step writes the labels if they changed. While libvirt does not answer, only the label
-// by which the scheduler avoids the node changes.
+// without which the scheduler avoids the node goes.
 func (w *Writer) step(ctx context.Context) {
 	asking, cancel := context.WithTimeout(ctx, askTime)
 	caps, down := w.source(asking)
@@ -74,12 +74,13 @@ func (w *Writer) step(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	wanted := map[string]string{kubevirt.NodeSchedulable: "false"}
+	// Pods require that the label exists: only the scheduler compares that.
+	wanted := map[string]string{}
 	if down == nil {
 		wanted = Of(caps)
 		wanted[kubevirt.NodeSchedulable] = "true"
 	}
-	if maps.Equal(wanted, w.written) && time.Since(w.at) < again {
+	if w.written != nil && maps.Equal(wanted, w.written) && time.Since(w.at) < again {
 		return
 	}
 	err := w.node.update(ctx, wanted, down != nil)
@@ -91,8 +92,8 @@ func (w *Writer) step(ctx context.Context) {
 		}
 		w.failed, w.written = true, nil
 	default:
-		if down != nil && w.written[kubevirt.NodeSchedulable] != "false" {
-			w.log.Warn("no VM can start here: the node is labelled as not schedulable", "error", down)
+		if _, could := w.written[kubevirt.NodeSchedulable]; down != nil && (could || w.written == nil) {
+			w.log.Warn("no VM can start here: the node has no label "+kubevirt.NodeSchedulable+" until one can", "error", down)
 		}
 		w.failed, w.written, w.at = false, wanted, time.Now()
 	}

@@ -114,7 +114,7 @@ func TestWriter(t *testing.T) {
 
 	down = errors.New("libvirtd is away")
 	away := maps.Clone(labelled)
-	away["kubevirt.io/schedulable"] = "false"
+	delete(away, "kubevirt.io/schedulable")
 	step(away, getNode, patchOne)
 	step(away)
 
