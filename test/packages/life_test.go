@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -91,6 +92,40 @@ func (h host) left(t *testing.T) (files []string) {
 	return files
 }
 
+// guest starts a process with the arguments of a VM's QEMU that has a file open, and returns what ends it.
+func (h host) guest(t *testing.T, disk string) (end func()) {
+	t.Helper()
+	f, err := os.OpenFile(h.path(disk), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "read x", "-name", "guest=default_web_vm_0123456789ab,debug-threads=on")
+	cmd.ExtraFiles = []*os.File{f}
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		_ = in.Close()
+		_ = cmd.Wait() // "read" fails at the end of its input
+	}
+}
+
+// refuses fails the test unless dpkg does not remove the package of a node while a VM runs, and a file is still there.
+func (h host) refuses(t *testing.T, action, file string) {
+	t.Helper()
+	out, err := h.dpkg(t, action, "nodevirt-node")
+	if err == nil || !strings.Contains(out, "VMs run on this node") || !strings.Contains(out, "default_web_vm_0123456789ab") {
+		t.Errorf("%s with a running VM: %v\n%s", action, err, out)
+	}
+	if !h.has(file) {
+		t.Errorf("%s deleted %s under a running VM", action, file)
+	}
+}
+
 const config = "etc/nodevirt/nodevirt-shim.toml"
 
 func TestInstallUpgradeRemovePurge(t *testing.T) {
@@ -127,12 +162,23 @@ func TestInstallUpgradeRemovePurge(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	// So do they while a VM runs on a node that was set up by hand.
+	h.write(t, "var/lib/nodevirt/containers/a/disk.qcow2", "")
+	end := h.guest(t, "var/lib/nodevirt/containers/a/disk.qcow2")
+	h.refuses(t, "--remove", "usr/libexec/nodevirt/nodevirt-shim")
+	h.refuses(t, "--purge", "usr/libexec/nodevirt/nodevirt-shim")
+	end()
+
 	h.write(t, "var/lib/nodevirt/containers/a/record.json", "{}")
 	h.write(t, "run/nodevirt-node.lock", "")
 	h.must(t, "--remove", "nodevirt-node", "nodevirt")
 	if !h.has(config) || !h.has("var/lib/nodevirt/containers/a/record.json") || h.has("usr/bin/nodevirt") {
 		t.Errorf("after the removal there are %v", h.left(t))
 	}
+	// A removal that was forced has left a VM.
+	end = h.guest(t, "var/lib/nodevirt/containers/a/disk.qcow2")
+	h.refuses(t, "--purge", "var/lib/nodevirt/containers/a/disk.qcow2")
+	end()
 	h.must(t, "--purge", "nodevirt-node", "nodevirt")
 	if left := h.left(t); len(left) > 0 {
 		t.Errorf("after the purge there are %v", left)
