@@ -29,6 +29,11 @@ var TgtdUnit string
 //go:embed systemd/nodevirt-shim.service
 var ShimUnit string
 
+// ScopeDropIn is the drop-in of the scopes of VMs. Its comments explain the settings.
+//
+//go:embed systemd/nodevirt-.scope.d/nodevirt.conf
+var ScopeDropIn string
+
 // LibvirtdDropIn is the drop-in of libvirtd's unit.
 //
 //go:embed systemd/libvirtd.service.d/nodevirt.conf

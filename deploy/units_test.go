@@ -93,3 +93,35 @@ func TestVMsEnterLibvirtsFolder(t *testing.T) {
 		t.Errorf("%s=%s is missing", want.key, want.value)
 	}
 }
+
+// TestShutdownOrder: units stop in the reverse of this order. So guests power off while all that their disks need runs,
+// and no process of a VM ends before.
+func TestShutdownOrder(t *testing.T) {
+	for path, want := range map[string][]string{
+		"nodevirt-.scope.d/nodevirt.conf": {"libvirt-guests.service", "nodevirt-shim.service"},
+		"nodevirt-tgtd.service":           {"libvirt-guests.service", "nodevirt-shim.service"},
+		"nodevirt-shim.service":           {"kubelet.service", "libvirt-guests.service"},
+	} {
+		var before []string
+		for _, s := range unit(t, path) {
+			if s.section == "[Unit]" && s.key == "Before" {
+				before = append(before, strings.Fields(s.value)...)
+			}
+		}
+		slices.Sort(before)
+		if !slices.Equal(before, want) {
+			t.Errorf("%s is before %q, want %q", path, before, want)
+		}
+	}
+	var after []string
+	for _, s := range unit(t, "nodevirt-shim.service") {
+		if s.section == "[Unit]" && s.key == "After" {
+			after = append(after, strings.Fields(s.value)...)
+		}
+	}
+	for _, want := range []string{"containerd.service", "libvirtd.service"} {
+		if !slices.Contains(after, want) {
+			t.Errorf("the shim is after %q, without %s", after, want)
+		}
+	}
+}

@@ -111,6 +111,7 @@ func TestUnits(t *testing.T) {
 	run(t, "dpkg-deb", "--extract", file(t, built, debs["nodevirt-node"]), dir)
 	for _, unit := range []string{
 		"nodevirt-shim.service", "nodevirt-tgtd.service", "libvirtd.service.d/nodevirt.conf", "virtqemud.service.d/nodevirt.conf",
+		"nodevirt-.scope.d/nodevirt.conf",
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, "usr/lib/systemd/system", unit))
 		if err != nil {

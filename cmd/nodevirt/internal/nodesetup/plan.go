@@ -53,13 +53,17 @@ func newPlan(root *os.Root, programs string) (p plan, err error) {
 		}
 		p.edits = append(p.edits,
 			edit{"etc/systemd/system/" + shimUnit, placed(deploy.ShimUnit, programs), "the shim's unit"},
-			edit{"etc/systemd/system/" + tgtdUnit, deploy.TgtdUnit, "disks over iSCSI, if tgtd is installed"})
+			edit{"etc/systemd/system/" + tgtdUnit, deploy.TgtdUnit, "disks over iSCSI, if tgtd is installed"},
+			edit{"etc/systemd/system/nodevirt-.scope.d/nodevirt.conf", deploy.ScopeDropIn, "guests shut down before their node"})
 	}
 	shim, c, err := shimConfig(root, p.layout)
 	if err != nil {
 		return p, err
 	}
 	p.config = c
+	if err := sameRuntime(root, p.layout, c); err != nil {
+		return p, err
+	}
 	files, err := p.daemon.files(root, programs)
 	if err != nil {
 		return p, err
@@ -71,6 +75,21 @@ func newPlan(root *os.Root, programs string) (p plan, err error) {
 	p.edits = append(append(p.edits, shim), files...)
 	p.kubelet = edit{kubelet.Path, kubelet.Text, "the kubelet calls the shim"}
 	return p, nil
+}
+
+// sameRuntime returns an error unless the shim uses the containerd that the kubelet uses now. With another one, each pod
+// would run a second time, on the same volumes, beside the first.
+func sameRuntime(root *os.Root, l layout.Layout, c config.Config) error {
+	socket, err := l.Runtime(root)
+	if err != nil {
+		return err
+	}
+	ours := layout.CleanSocket(c.Containerd.Address)
+	if socket == ours || socket == layout.CleanSocket(c.Listen) { // the latter on a node that is set up already
+		return nil
+	}
+	return fmt.Errorf("the kubelet uses the CRI socket %s, but the shim would use containerd at %s, where each pod would run a second time; "+
+		"if %[1]s is containerd's socket, set containerd.address in /%s to it", socket, ours, configPath)
 }
 
 // all returns the edits of a first installation, in their order.

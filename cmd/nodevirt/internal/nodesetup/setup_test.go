@@ -264,6 +264,12 @@ func TestInstallRefuses(t *testing.T) {
 		"repair it first":      func(_ *Setup, f *fake) { f.kubeletRuns = false },
 		"find nodevirt-shim":   func(s *Setup, _ *fake) { s.Programs = "/opt" },
 		"another installation": func(s *Setup, _ *fake) { _, _ = s.lock() },
+		"the kubelet uses the CRI socket /run/other/c.sock, but the shim would use containerd at /run/containerd/containerd.sock": func(_ *Setup, f *fake) {
+			path := filepath.Join(f.dir, f.kubeletFile)
+			if err := os.WriteFile(path, []byte("KUBELET_EXTRA_ARGS=--container-runtime-endpoint=unix:///run/other/c.sock\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
 	} {
 		s, f, _ := newNode(t, "kubeadm-debian")
 		prepare(s, f)

@@ -26,18 +26,24 @@ func k0s(root *os.Root) (Layout, error) {
 		return Layout{}, err
 	}
 	run := command(text)
-	if err := refuse(name, run, "--cri-socket", "--data-dir", "--kubelet-root-dir"); err != nil {
+	if err := refuse(name, run, "--cri-socket", "--data-dir", "--kubelet-root-dir", endpointFlag); err != nil {
 		return Layout{}, err
 	}
+	const containerd = "/run/k0s/containerd.sock"
+	file := "etc/systemd/system/" + name + ".d/nodevirt.conf"
 	return Layout{
 		Name: "k0s", Unit: name,
-		Containerd: "/run/k0s/containerd.sock", Kubeconfig: "/var/lib/k0s/kubelet.conf",
+		Containerd: containerd, Kubeconfig: "/var/lib/k0s/kubelet.conf",
+		endpoint: func(root *os.Root) (string, error) {
+			text, err := read(root, file)
+			return given(text, "unix://"+containerd), err
+		},
 		edit: func(_ *os.Root, endpoint string) (Edit, error) {
 			run, err := addK0sArgument(run, "--container-runtime-endpoint="+endpoint)
 			if err != nil {
 				return Edit{}, fmt.Errorf("%s: %w", name, err)
 			}
-			return Edit{"etc/systemd/system/" + name + ".d/nodevirt.conf",
+			return Edit{file,
 				"# Written by \"nodevirt node install\". \"nodevirt node uninstall\" removes it.\n" +
 					"[Service]\nExecStart=\nExecStart=" + run + "\n"}, nil
 		},

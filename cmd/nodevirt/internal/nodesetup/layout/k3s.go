@@ -3,6 +3,7 @@ package layout
 import (
 	"errors"
 	"os"
+	"path"
 )
 
 const (
@@ -28,14 +29,32 @@ func k3s(root *os.Root) (Layout, error) {
 	if err != nil {
 		return Layout{}, err
 	}
-	for where, text := range map[string]string{name: command(text), "/" + k3sConfig: config} {
+	files := map[string]string{name: command(text), "/" + k3sConfig: config}
+	others, err := list(root, path.Dir(k3sEdit), ".yaml")
+	if err != nil {
+		return Layout{}, err
+	}
+	for _, file := range others {
+		if file == k3sEdit {
+			continue
+		}
+		if files["/"+file], err = read(root, file); err != nil {
+			return Layout{}, err
+		}
+	}
+	for where, text := range files {
 		if err := refuse(where, text, "container-runtime-endpoint", "docker:", "--docker", "data-dir"); err != nil {
 			return Layout{}, err
 		}
 	}
+	const containerd = "/run/k3s/containerd/containerd.sock"
 	return Layout{
 		Name: "k3s", Unit: name,
-		Containerd: "/run/k3s/containerd/containerd.sock", Kubeconfig: "/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+		Containerd: containerd, Kubeconfig: "/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+		endpoint: func(root *os.Root) (string, error) {
+			text, err := read(root, k3sEdit)
+			return given(text, "unix://"+containerd), err
+		},
 		edit: func(_ *os.Root, endpoint string) (Edit, error) {
 			return Edit{k3sEdit, "# Written by \"nodevirt node install\". \"nodevirt node uninstall\" removes it.\n" +
 				"kubelet-arg+:\n- \"container-runtime-endpoint=" + endpoint + "\"\n"}, nil

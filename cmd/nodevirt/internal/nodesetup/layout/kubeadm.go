@@ -36,6 +36,7 @@ func kubeadm(root *os.Root) (Layout, error) {
 	return Layout{
 		Name: "kubeadm", Unit: "kubelet.service",
 		Containerd: "/run/containerd/containerd.sock", Kubeconfig: "/etc/kubernetes/kubelet.conf",
+		endpoint: kubeletEndpoint,
 		edit: func(root *os.Root, endpoint string) (Edit, error) {
 			text, err := read(root, file)
 			if err != nil {

@@ -23,6 +23,8 @@ type Layout struct {
 	Containerd, Kubeconfig string
 
 	edit func(root *os.Root, endpoint string) (Edit, error)
+	// endpoint returns the kubelet's present CRI endpoint.
+	endpoint func(root *os.Root) (string, error)
 }
 
 // Edit is a file with new text.

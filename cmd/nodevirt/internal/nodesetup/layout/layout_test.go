@@ -31,6 +31,9 @@ func TestDetect(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if socket, err := l.Runtime(root); err != nil || socket != l.Containerd {
+				t.Errorf("the kubelet uses %s, %v", socket, err)
+			}
 			golden.Assert(t, fmt.Sprintf("%s\nunit %s\ncontainerd %s\nkubeconfig %s\n\n/%s:\n%s",
 				l.Name, l.Unit, l.Containerd, l.Kubeconfig, e.Path, e.Text), name+"/want.golden")
 		})
@@ -56,6 +59,76 @@ const (
 	k0sUnit     = "etc/systemd/system/k0sworker.service"
 )
 
+// TestRuntime: the kubelet's socket, wherever its administrator has set it.
+func TestRuntime(t *testing.T) {
+	const (
+		kubeadm = "[Service]\nEnvironment=\"KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml\"\n" +
+			"EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env\nEnvironmentFile=-/etc/default/kubelet\nExecStart=\n" +
+			"ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n"
+		flags  = "var/lib/kubelet/kubeadm-flags.env"
+		config = "var/lib/kubelet/config.yaml"
+	)
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"the kubelet's default": {nil, "/run/containerd/containerd.sock"},
+		"its file":              {map[string]string{config: "kind: KubeletConfiguration\ncontainerRuntimeEndpoint: unix:///var/run/other/c.sock\n"}, "/run/other/c.sock"},
+		"kubeadm's arguments": {map[string]string{
+			config: "containerRuntimeEndpoint: unix:///run/x.sock\n",
+			flags:  "KUBELET_KUBEADM_ARGS=\"--v=2 --container-runtime-endpoint=unix:///run/other/c.sock --x=y\"\n",
+		}, "/run/other/c.sock"},
+		"the administrator's arguments": {map[string]string{
+			flags:    "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/x.sock\"\n",
+			defaults: "# none\nKUBELET_EXTRA_ARGS=--container-runtime-endpoint /run/other/c.sock\n",
+		}, "/run/other/c.sock"},
+		"a later drop-in": {map[string]string{
+			"etc/systemd/system/kubelet.service.d/20-mine.conf": "[Service]\nEnvironment='KUBELET_EXTRA_ARGS=--container-runtime-endpoint=unix:///run/other/c.sock'\n",
+		}, "/run/other/c.sock"},
+		"a drop-in of the kubelet's file": {map[string]string{
+			config: "containerRuntimeEndpoint: unix:///run/x.sock\n",
+			"etc/systemd/system/kubelet.service.d/20-mine.conf": "[Service]\nEnvironment=\"KUBELET_EXTRA_ARGS=--config-dir=/etc/kubelet.d\"\n",
+			"etc/kubelet.d/10.conf":                             "containerRuntimeEndpoint: unix:///run/other/c.sock\n",
+		}, "/run/other/c.sock"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			put(t, dir, map[string]string{kubeletUnit: "[Service]\nExecStart=/usr/bin/kubelet\n", dropIn: kubeadm})
+			put(t, dir, c.files)
+			root := open(t, dir)
+			l, err := layout.Detect(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := l.Runtime(root); err != nil || got != c.want {
+				t.Errorf("%s, %v; want %s", got, err, c.want)
+			}
+			// Ours is the last.
+			e, err := l.Kubelet(root, "/run/nodevirt/nodevirt.sock")
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, dir, map[string]string{e.Path: e.Text})
+			if got, err := l.Runtime(root); err != nil || got != "/run/nodevirt/nodevirt.sock" {
+				t.Errorf("after the change: %s, %v", got, err)
+			}
+		})
+	}
+}
+
+func put(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for path, text := range files {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestRefused: a node that the package does not know is left alone.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -74,15 +147,7 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			for path, text := range c.files {
-				path = filepath.Join(dir, path)
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
+			put(t, dir, c.files)
 			root := open(t, dir)
 			l, err := layout.Detect(root)
 			if err == nil {
