@@ -14,8 +14,8 @@ import (
 // crdObject matches a CRD in a manifest or in a template of one.
 var crdObject = regexp.MustCompile(`(?m)^kind: CustomResourceDefinition$`)
 
-// TestRemovalKeepsObjects: nobody deletes a CRD, and with it every VM, by removing the software. So CRDs are in
-// their own folder alone, and no kustomization or template of the chart has one.
+// TestRemovalKeepsObjects: removing the software deletes no CRD, and with it every VM. So CRDs are in their own folder
+// alone, and no kustomization or template of the chart has one.
 func TestRemovalKeepsObjects(t *testing.T) {
 	kustomizations, crds := 0, 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

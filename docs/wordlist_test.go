@@ -138,9 +138,10 @@ func (l wordList) limits(t *testing.T) []string {
 			t.Fatal(err)
 		}
 		text = generated.ReplaceAll(text, nil)
-		if filepath.Base(page) != "CHANGELOG.md" {
-			words += len(inWord.FindAll(text, -1))
+		if filepath.Base(page) == "CHANGELOG.md" {
+			continue // it grows with each change
 		}
+		words += len(inWord.FindAll(text, -1))
 		if n := strings.Count(string(text), "\n"); n > l.MaxLines {
 			found = append(found, fmt.Sprintf("%s: %d lines by hand; at most %d", page, n, l.MaxLines))
 		}

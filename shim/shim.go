@@ -42,6 +42,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/podstatus"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/share"
+	"github.com/nodevirt/nodevirt/shim/shutdown"
 	"github.com/nodevirt/nodevirt/shim/stream"
 	"github.com/nodevirt/nodevirt/shim/tpm"
 	"github.com/nodevirt/nodevirt/shim/virtiofs"
@@ -243,6 +244,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		Metrics:        measures,
 		Tracing:        traces,
 		Logger:         log,
+		NodeStops:      shutdown.New(log).Underway,
 		RuntimeHandler: c.Handler,
 		NodeCPUs:       nodeCPUs,
 		NodeCPU:        nodeCPU,

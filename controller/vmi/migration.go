@@ -127,7 +127,8 @@ func (s *State) note(ended *corev1.ContainerStateTerminated) {
 		s.Migrated = true
 	case condition.ReasonMigrationRefused:
 		s.Refused = true
-	case condition.ReasonCompleted, condition.ReasonSuspended, condition.ReasonError, condition.ReasonGuestPanicked, condition.ReasonOOMKilled:
+	case condition.ReasonCompleted, condition.ReasonSuspended, condition.ReasonError, condition.ReasonGuestPanicked, condition.ReasonOOMKilled,
+		condition.ReasonNodeShutdown:
 		s.Had = true
 	}
 }

@@ -93,6 +93,8 @@ type Options struct {
 	Metrics     *metrics.Metrics
 	Tracing     *tracing.Tracing // nil for none
 	Logger      *slog.Logger
+	// NodeStops reports whether the node shuts down; nil for a node that never does.
+	NodeStops func(context.Context) bool
 
 	// RuntimeHandler is CRI's name of the VMs' handler.
 	RuntimeHandler string
@@ -201,7 +203,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Domains: o.Driver.Lifecycle, Observer: o.Driver.Observer, Processes: o.Driver.Processes, Witness: processes,
 		Memory: o.Driver.Balloon, Sizes: o.Driver.Sizes, Connection: o.Driver.Connection, Host: o.Driver.Host,
 		Describer: describer, Files: files, Forks: o.Forks, Layout: paths, Metrics: o.Metrics, Tracing: o.Tracing, Logger: o.Logger,
-		RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
+		NodeStops: o.NodeStops, RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
 	})
 	hotplugs := hotplug.New(hotplug.Options{
 		Table: vms, Tasks: tasks, Domains: o.Driver.Hotplug, Cards: o.Driver.Hotplug, Networks: life.Cards(), Volumes: o.Disks.Attachments, Moves: moves, Pods: o.Pods, Conditions: conditions, Agents: agents, Logger: o.Logger,

@@ -57,6 +57,8 @@ const (
 	ReasonGuestPanicked = "GuestPanicked"
 	// ReasonOOMKilled: the guest needed more memory than its limit.
 	ReasonOOMKilled = "OOMKilled"
+	// ReasonNodeShutdown: the guest powered off, or was ended, because its node shut down.
+	ReasonNodeShutdown = "NodeShutdown"
 	// ReasonMigrated: the guest runs on another node.
 	ReasonMigrated = "Migrated"
 	// ReasonSuspended: the guest's memory is on a PVC, from which another pod goes on.

@@ -37,6 +37,7 @@ type ends struct {
 	tasks      *background.Tasks
 	metrics    *metrics.Metrics
 	layout     layout.Layout
+	nodeStops  func(context.Context) bool
 	log        *slog.Logger
 
 	down    *teardown
@@ -59,7 +60,10 @@ func newEnds(o Options, down *teardown, p *pending) *ends {
 		table: o.Table, domains: o.Domains, observer: o.Observer, processes: o.Processes, witness: o.Witness, libvirtd: o.Connection,
 		disks: o.DiskMaker, groups: o.Groups, agents: o.Agents, conditions: o.Conditions,
 		events: o.Events, moves: o.Moves, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
-		down: down, pending: p, errors: newDiskErrors(o),
+		nodeStops: o.NodeStops, down: down, pending: p, errors: newDiskErrors(o),
+	}
+	if e.nodeStops == nil {
+		e.nodeStops = func(context.Context) bool { return false }
 	}
 	e.of.New = func(*table.VM) *endState { return &endState{} }
 	return e
@@ -131,7 +135,8 @@ func (e *ends) finish(ctx context.Context, v *table.VM, r record.Container, reas
 	if e.moves.Left(v) {
 		return e.finishAs(ctx, v, r, ending{0, reasonMigrated, "the guest runs on another node"})
 	}
-	return e.finishAs(ctx, v, r, endingOf(reason, r.Domain.Name, func() bool { return e.oomKilled(r) }, state.unserved.Load, state.panicked.Load, state.unwatched.Load))
+	return e.finishAs(ctx, v, r, endingOf(reason, r.Domain.Name, func() bool { return e.oomKilled(r) }, state.unserved.Load, state.panicked.Load, state.unwatched.Load,
+		func() bool { return e.nodeStops(ctx) }))
 }
 
 // finishAs records an end that is known.

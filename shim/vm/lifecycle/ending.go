@@ -19,22 +19,27 @@ const (
 	reasonMigrated  = condition.ReasonMigrated
 	reasonSuspended = condition.ReasonSuspended
 	reasonRefused   = condition.ReasonMigrationRefused
+	reasonShutdown  = condition.ReasonNodeShutdown
 
-	codeKilled  = 128 + 9 // of a process that SIGKILL ended
-	codeAborted = 128 + 6 // of a process that gave up by itself
-	codeRefused = 1       // of a container whose guest did not come
+	codeKilled  = 128 + 9  // of a process that SIGKILL ended
+	codeAborted = 128 + 6  // of a process that gave up by itself
+	codeStopped = 128 + 15 // of a process that SIGTERM ended
+	codeRefused = 1        // of a container whose guest did not come
 )
 
 // endingOf translates libvirt's reason for the end of a domain. unserved says that the shim
 // stopped it for want of a file system; oomKilled, panicked and unwatched are asked only
-// where libvirt does not know the reason.
-func endingOf(reason domain.Reason, name string, oomKilled, unserved, panicked, unwatched func() bool) ending {
+// where libvirt does not know the reason. A guest that powers off while its node shuts down was
+// asked to: its end must not look like its owner's wish, or the controller would not start it again.
+func endingOf(reason domain.Reason, name string, oomKilled, unserved, panicked, unwatched, nodeStops func() bool) ending {
 	switch {
 	case unserved() && oomKilled():
 		return ending{codeKilled, reasonOOMKilled,
 			"virtiofsd needed more memory than the container's limit and the pod's overhead allow, and the VM was stopped"}
 	case unserved():
 		return ending{codeKilled, reasonError, "virtiofsd ended unexpectedly, and the VM was stopped: its guest would wait for the file system forever"}
+	case reason == domain.ReasonShutdown && nodeStops():
+		return ending{codeStopped, reasonShutdown, "the guest powered off because its node shut down"}
 	case reason == domain.ReasonShutdown:
 		return ending{0, reasonCompleted, ""}
 	case reason == domain.ReasonDestroyed:
@@ -49,6 +54,9 @@ func endingOf(reason domain.Reason, name string, oomKilled, unserved, panicked, 
 	}
 	if unwatched() {
 		return ending{codeKilled, reasonError, "the guest's watchdog expired, and powered the VM off"}
+	}
+	if nodeStops() {
+		return ending{codeKilled, reasonShutdown, "the VM was ended because its node shut down"}
 	}
 	return ending{codeKilled, reasonError, "QEMU ended unexpectedly: see libvirt's log of domain " + name}
 }

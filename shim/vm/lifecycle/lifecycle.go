@@ -61,6 +61,8 @@ type Options struct {
 	Tracing *tracing.Tracing
 	Logger  *slog.Logger
 
+	// NodeStops reports whether the node shuts down; nil for a node that never does.
+	NodeStops func(context.Context) bool
 	// RuntimeHandler is CRI's name of the VMs' handler.
 	RuntimeHandler string
 	// DiskMode is the mode of registry disks whose pods set none.

@@ -131,10 +131,28 @@ func TestEnd(t *testing.T) {
 		{domain.ReasonDestroyed, true, false, true, ending{137, "OOMKilled",
 			"virtiofsd needed more memory than the container's limit and the pod's overhead allow, and the VM was stopped"}},
 	} {
-		got := endingOf(c.reason, "d", func() bool { return c.oom }, func() bool { return c.unserved }, func() bool { return c.panicked }, func() bool { return false })
+		got := endingOf(c.reason, "d", func() bool { return c.oom }, func() bool { return c.unserved }, func() bool { return c.panicked }, func() bool { return false }, func() bool { return false })
 		if got != c.want {
 			t.Errorf("%q, OOM %t, panicked %t: %+v, want %+v", c.reason, c.oom, c.panicked, got, c.want)
 		}
+	}
+}
+
+// TestNodeShutdown: a guest that ends with its node has not ended by itself. What says more than that stays.
+func TestNodeShutdown(t *testing.T) {
+	yes, no := func() bool { return true }, func() bool { return false }
+	asked := ending{143, "NodeShutdown", "the guest powered off because its node shut down"}
+	ended := ending{137, "NodeShutdown", "the VM was ended because its node shut down"}
+	for reason, want := range map[domain.Reason]ending{
+		domain.ReasonShutdown: asked, domain.ReasonCrashed: ended, domain.ReasonFailed: ended, domain.ReasonNone: ended,
+		domain.ReasonDestroyed: {137, "Error", "the VM was powered off"},
+	} {
+		if got := endingOf(reason, "d", no, no, no, no, yes); got != want {
+			t.Errorf("%q: %+v, want %+v", reason, got, want)
+		}
+	}
+	if got := endingOf(domain.ReasonFailed, "d", no, no, yes, no, yes); got.reason != "GuestPanicked" {
+		t.Errorf("a panic: %+v", got)
 	}
 }
 
