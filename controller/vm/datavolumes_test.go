@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -46,6 +47,64 @@ func ofTemplate(t *testing.T, spec string) func(*kubevirt.VirtualMachine) {
 
 const storage = `"storage": {"resources": {"requests": {"storage": "2Gi"}}}`
 
+// TestCopyOfUnfilled: the copy of a PVC that its own VM has not filled yet waits: it would be empty, or a part.
+func TestCopyOfUnfilled(t *testing.T) {
+	g := newRig(t)
+	g.r.dataVolumes = fakeDataVolumes(nil)
+	g.add(kubevirt.RunStrategyAlways, ofTemplate(t, `{`+storage+`, "source": {"pvc": {"name": "golden"}}}`))
+	made := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "data"}}
+	golden := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "golden"}}
+	waits := func(want string) {
+		t.Helper()
+		if result := g.reconcile(); result.RequeueAfter != lookForSource || g.Exists(t, made) || g.vmi() != nil {
+			t.Errorf("%s: %+v, PVC %v", want, result, made.ObjectMeta)
+		}
+		if c := g.failure(); c == nil || !strings.Contains(c.Message, want) {
+			t.Errorf("%+v; want %s", c, want)
+		}
+	}
+	waits("PVC golden, which it copies, does not exist")
+	golden.Annotations = map[string]string{pod.AnnotationOrigin: "registry.example.com/guest:1"}
+	g.Add(t, golden)
+	waits("is not a copy of image registry.example.com/guest:1 yet")
+
+	fakecluster.Change(t, g.Cluster, golden, func(c *corev1.PersistentVolumeClaim) { c.Annotations = nil })
+	filler := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
+		Namespace: web.Namespace, Name: "filler", Annotations: map[string]string{vmspec.AnnotationDiskOrigin: "root=image"},
+	}}
+	filler.Spec.Volumes = []kubevirt.Volume{fakecluster.ClaimVolume("root", "golden")}
+	g.Add(t, filler)
+	waits("is being filled by VMI filler")
+
+	fakecluster.Change(t, g.Cluster, golden, func(c *corev1.PersistentVolumeClaim) {
+		c.Annotations = map[string]string{pod.AnnotationFilled: "true"}
+	})
+	if g.reconcile(); !g.Exists(t, made) || made.Spec.DataSource.Name != "golden" {
+		t.Errorf("PVC %+v", made)
+	}
+}
+
+// TestNotImmediate: a VM whose DataVolumes wait for its start takes PVCs that a tool has brought before.
+func TestNotImmediate(t *testing.T) {
+	for _, with := range []fakeDataVolumes{nil, {}} {
+		g := newRig(t)
+		g.r.dataVolumes = with
+		g.add(kubevirt.RunStrategyHalted, ofTemplate(t, `{`+storage+`, "source": {"blank": {}}}`), func(vm *kubevirt.VirtualMachine) {
+			vm.Annotations = map[string]string{kubevirt.ImmediateDataVolumeCreation: "false"}
+		})
+		made := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "data"}}
+		g.reconcile()
+		if g.Exists(t, made) || with["data"] != nil {
+			t.Errorf("PVC %+v, DataVolumes %v", made.ObjectMeta, with)
+		}
+		fakecluster.Change(t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) { vm.Spec.RunStrategy = new(kubevirt.RunStrategyAlways) })
+		g.reconcile()
+		if g.Exists(t, made) == (with != nil) || (with["data"] == nil) == (with != nil) {
+			t.Errorf("PVC %+v, DataVolumes %v", made.ObjectMeta, with)
+		}
+	}
+}
+
 // TestPVCOfTemplate: in a cluster without CDI a template becomes a PVC, or the VM says
 // that it needs CDI.
 func TestPVCOfTemplate(t *testing.T) {
@@ -68,6 +127,7 @@ func TestPVCOfTemplate(t *testing.T) {
 	} {
 		g := newRig(t)
 		g.r.dataVolumes = fakeDataVolumes(nil)
+		g.Add(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "golden"}})
 		g.add(kubevirt.RunStrategyAlways, ofTemplate(t, tt.spec))
 		if tt.want != "" {
 			result, err := g.try()

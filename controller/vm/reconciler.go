@@ -136,7 +136,7 @@ func (r *Reconciler) run(
 	}
 	now := r.now()
 	o := outcome{vmi: vmi, strategy: strategy, staged: c.Staged(), startFailure: failureUnder(strategy, vm.Status.StartFailure, vmi, now)}
-	o.failure = errors.Join(r.keepTypes(ctx, vm, vmi, c.ReferencePolicy()), r.createDataVolumes(ctx, vm))
+	o.failure = errors.Join(r.keepTypes(ctx, vm, vmi, c.ReferencePolicy()), r.createDataVolumes(ctx, vm, vmi != nil || wantsStart(vm, strategy)))
 	o.unmoved, o.moving, err = r.moves.follow(ctx, vm, vmi, o.staged, func(vmi *kubevirt.VirtualMachineInstance) (*kubevirt.VirtualMachineInstanceTemplateSpec, error) {
 		return r.templateOf(ctx, vm, vmi)
 	})

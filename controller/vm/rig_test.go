@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/nodevirt/nodevirt/controller/index"
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
@@ -52,7 +53,7 @@ func newRig(t *testing.T) *rig {
 		},
 		Status: []client.Object{new(kubevirt.VirtualMachine), new(kubevirt.VirtualMachineInstance)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
-			return b.WithIndex(new(kubevirt.VirtualMachine), index.PVC, pvcNames)
+			return b.WithIndex(new(kubevirt.VirtualMachine), index.PVC, pvcNames).WithIndex(new(kubevirt.VirtualMachineInstance), index.PVC, instances.PVCNames)
 		},
 	})
 	g.r = NewReconciler(Options{

@@ -51,6 +51,8 @@ func (o outcome) again(now time.Time) time.Duration {
 		return o.moving
 	case errors.Is(o.failure, errNeedsCDI):
 		return lookForCDI
+	case errors.Is(o.failure, errNoSource):
+		return lookForSource
 	case o.decision.wait > 0:
 		return o.decision.wait
 	case o.startFailure != nil && o.vmi != nil && o.vmi.Status.Phase == kubevirt.Running:
