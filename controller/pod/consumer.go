@@ -14,9 +14,9 @@ import (
 
 // Consumer returns the pod that has Kubernetes bind PVCs of classes that wait for a pod, so that CDI fills them. The VM's
 // own pod would run before that. The PVCs, all of the instance's, are bound on a node where the VM's pod can run, or
-// on that where the VM runs. Scheduling is that of the RuntimeClass; nil for none.
+// on that where the VM runs. Owner is what the pod goes with. Scheduling is that of the RuntimeClass; nil for none.
 func Consumer(
-	vmi *kubevirt.VirtualMachineInstance, pvcs []*corev1.PersistentVolumeClaim, scheduling *nodev1.Scheduling, around Surroundings, from Holder,
+	vmi *kubevirt.VirtualMachineInstance, owner metav1.OwnerReference, pvcs []*corev1.PersistentVolumeClaim, scheduling *nodev1.Scheduling, around Surroundings, from Holder,
 ) (*corev1.Pod, error) {
 	spec, err := from.spec("instance " + vmi.Name)
 	if err != nil {
