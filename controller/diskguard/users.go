@@ -23,7 +23,7 @@ type Owner struct {
 }
 
 // OtherUser returns which object uses a PVC beside its owner, such as "VM web"; "" for none. Live reads from the API
-// server: the caller deletes the PVC next. A pod that has not ended counts, whoever created it.
+// server: the caller deletes the PVC next. A pod that has not ended counts, also one of another creator.
 func OtherUser(ctx context.Context, live client.Reader, pvc *corev1.PersistentVolumeClaim, owner Owner) (string, error) {
 	for _, look := range []func(context.Context, client.Reader, *corev1.PersistentVolumeClaim, Owner) (string, error){
 		podUser, vmUser, vmiUser, cloneUser, exportUser,

@@ -160,7 +160,7 @@ func (w *work) create(ctx context.Context, v *volume, held bool) (time.Duration,
 	return refusedRetry, w.patch(ctx, v.put)
 }
 
-// isRefused reports whether the API server refuses an object for a reason of its own, such as a quota or a policy,
+// isRefused reports whether the API server refuses an object for its own reasons, such as a quota or a policy,
 // whose end no event reports.
 func isRefused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
 

@@ -272,7 +272,7 @@ func (r *replacer) keep(ctx context.Context, w *work, name string, pv *corev1.Pe
 	return nil
 }
 
-// removeFormer deletes the PVC that is replaced: it was seen with nobody else using it, and the restored disk is bound.
+// removeFormer deletes the PVC that is replaced: it was seen with no other user, and the restored disk is bound.
 func (r *replacer) removeFormer(ctx context.Context, w *work, former, temporary *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) error {
 	if former.DeletionTimestamp != nil {
 		return soon("Waiting for the end of PVC %s", former.Name)

@@ -171,7 +171,7 @@ func (c *contents) release(ctx context.Context, w *work) error {
 	return nil
 }
 
-// waiting reports whether a PVC is to be filled from a content that ends with its snapshot, and is not bound yet. Without the
+// waiting reports whether a PVC will be filled from a content that ends with its snapshot, and is not bound yet. Without the
 // VolumeSnapshot it would never be, and its disk would be lost.
 func (c *contents) waiting(ctx context.Context, w *work) (bool, error) {
 	if w.content == nil || !created(w.content) || c.outlives(w) {

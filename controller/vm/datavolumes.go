@@ -43,7 +43,7 @@ func (e templateError) Unwrap() error { return e.error }
 
 // createDataVolumes creates the DataVolume of each of a VirtualMachine's templates or,
 // in a cluster without CDI, the PVC. It leaves alone what exists. A VM may ask that this waits for its start: tools that
-// restore backups bring PVCs of their own before.
+// restore backups bring their PVCs before.
 func (r *Reconciler) createDataVolumes(ctx context.Context, vm *kubevirt.VirtualMachine, starts bool) error {
 	if !starts && vm.Annotations[kubevirt.ImmediateDataVolumeCreation] == "false" {
 		return nil

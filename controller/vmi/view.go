@@ -39,7 +39,7 @@ type node struct {
 	outOfService bool
 }
 
-// silent reports whether nobody says what happens on the node, where guests may run.
+// silent reports whether nothing reports what happens on the node, where guests may run.
 func (n node) silent() bool { return n.lost || n.deleted }
 
 // vacant reports whether nothing runs on the node and no kubelet can confirm it.

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 )
 
-// TestUnansweredCall: whoever ends the context of a call that libvirtd got, its result is open.
+// TestUnansweredCall: the result of a call that libvirtd got is open, whatever ends its context.
 func TestUnansweredCall(t *testing.T) {
 	other := errors.New("the bridge is broken")
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -46,7 +46,7 @@ func start(t *testing.T, uid uint32, script string, args ...string) *exec.Cmd {
 const (
 	// lives runs until it is killed; builtins alone, since a child would be a process of the user too.
 	lives = `echo; while :; do read x < /dev/null; done`
-	// deaf does not heed SIGTERM.
+	// deaf ignores SIGTERM.
 	deaf = `trap "" TERM; ` + lives
 )
 

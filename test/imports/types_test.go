@@ -20,7 +20,7 @@ func TestTypes(t *testing.T) {
 		return os.DirFS(p.Dir), err
 	}
 	for _, folder := range []string{"controller", "shim"} {
-		problems, err := imports.CheckTypes(os.DirFS("../.."), folder, module, imports.Bounds{Type: 25, Interface: 12}, foreign)
+		problems, err := imports.CheckTypes(os.DirFS("../.."), folder, module, imports.Bounds{Type: 30, Interface: 12}, foreign)
 		if err != nil {
 			t.Fatal(err)
 		}

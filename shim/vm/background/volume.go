@@ -11,8 +11,8 @@ import (
 // ErrVolume means that a volume has not answered in time.
 var ErrVolume = errors.New("the volume does not answer: see whether its storage can be reached from this node")
 
-// Volume runs the accesses of one part to a user's volumes, one after another, in a goroutine of its
-// own. An access may never return, since no context ends a system call that waits for a server which is
+// Volume runs the accesses of one part to a user's volumes, one after another, in a separate
+// goroutine. An access may never return, since no context ends a system call that waits for a server which is
 // gone. So no caller waits for longer than its context, and no caller holds a VM's turn meanwhile. A part
 // that asks Busy before it begins anything leaves at most one goroutine behind.
 //

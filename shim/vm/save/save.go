@@ -314,7 +314,7 @@ func (s *Saves) undo(ctx context.Context, v *table.VM) error {
 		return err
 	}
 	if err := s.discard(ctx, v, *as); err != nil {
-		// An archive that can't have its name yet is no use to anybody, and the next one takes its place.
+		// An archive that can't have its name yet is of no use, and the next one takes its place.
 		if !gone && (as.Renaming || !errors.Is(err, background.ErrVolume)) {
 			return err
 		}
