@@ -166,7 +166,7 @@ func (e *Expander) load() error {
 			return fmt.Errorf("find expanded disks: %w", err)
 		}
 		if _, ok := imageOf(entry.Name()); !ok || !info.Mode().IsRegular() {
-			if err := os.RemoveAll(path); err != nil {
+			if err := os.RemoveAll(path); err != nil && !unwritable(err) { // the next start removes it
 				return fmt.Errorf("remove an unfinished disk: %w", err)
 			}
 			continue

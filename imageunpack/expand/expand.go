@@ -90,14 +90,19 @@ func New(o Options) (*Expander, error) {
 	if err := e.load(); err != nil {
 		return nil, err
 	}
-	if _, err := e.clones(); err != nil && !errors.Is(err, syscall.ENOSPC) {
+	if _, err := e.clones(); err != nil && !unwritable(err) {
 		return nil, err
 	}
 	return e, nil
 }
 
-// clones reports whether the file system shares data between files. On a full disk the test fails, and
-// a later call repeats it.
+// unwritable reports whether an error says that nothing can be written to the folder now.
+func unwritable(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS)
+}
+
+// clones reports whether the file system shares data between files. On a full or read-only disk the test
+// fails, and a later call repeats it.
 func (e *Expander) clones() (bool, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

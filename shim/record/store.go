@@ -35,12 +35,22 @@ func Open(root string) (*Store, error) {
 		if err := os.MkdirAll(dir, mode); err != nil {
 			return nil, fmt.Errorf("create the folder of records: %w", err)
 		}
-		// QEMU runs under its own uid, and opens its kernel through these folders.
-		if err := os.Chmod(dir, mode); err != nil {
+		if err := setMode(dir, mode); err != nil {
 			return nil, fmt.Errorf("create the folder of records: %w", err)
 		}
 	}
 	return s, nil
+}
+
+// setMode sets the mode of a folder: QEMU runs under its own uid, and opens its kernel
+// through these folders. It changes nothing if the mode is right, since the file system
+// may be read-only, and must not keep the shim from the VMs that run.
+func setMode(dir string, mode fs.FileMode) error {
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() == mode {
+		return err
+	}
+	return os.Chmod(dir, mode)
 }
 
 func (s *Store) sandboxes() string  { return filepath.Join(s.root, "sandboxes") }

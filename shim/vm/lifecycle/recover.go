@@ -60,11 +60,16 @@ func newRecovery(o Options, s *starts, e *ends, d *dhcpKeeper, h *helperKeeper) 
 // found running may have ended since; the watcher finds out. Disks that no
 // container holds are released.
 func (c *recovery) run(ctx context.Context) error {
-	if err := errors.Join(c.images.Sweep(), c.records.Sweep()); err != nil {
+	if err := c.images.Sweep(); err != nil {
 		return err
 	}
+	// A root that can be read only keeps what should go, and must not keep the shim from
+	// its running VMs and the node's other containers. Records that stay are refused.
+	if err := c.records.Sweep(); err != nil {
+		c.log.Error("removing the temporary files of records failed", "error", err)
+	}
 	if err := c.moveBroken(); err != nil {
-		return err
+		c.log.Error("moving a broken record failed", "error", err)
 	}
 	if err := c.refuse(); err != nil {
 		return err
