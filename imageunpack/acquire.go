@@ -82,7 +82,7 @@ func (u *Unpacker) hold(
 	mounts, undoView, err := u.view(ctx, lease, parent)
 	if err == nil {
 		if err = check(mounts, config); err != nil {
-			err = errors.Join(err, undoView())
+			err = errors.Join(maybeDamaged(err), undoView())
 		}
 	}
 	if err != nil {
@@ -92,6 +92,14 @@ func (u *Unpacker) hold(
 		Owner: owner, Image: img.Name(), ImageID: config.id.String(),
 		Snapshotter: u.opts.Snapshotter, Snapshot: lease, Lease: lease,
 	}, nil
+}
+
+// maybeDamaged adds to an error of an incomplete disk that the node's copy may be the cause, and not the image.
+func maybeDamaged(err error) error {
+	if errors.Is(err, ErrEmpty) || errors.Is(err, ErrTruncated) || errors.Is(err, ErrCorrupt) {
+		return fmt.Errorf("%w%s", err, pullAgain)
+	}
+	return err
 }
 
 // unpack returns the chain id of an image's topmost layer. It unpacks the image if needed: the

@@ -38,8 +38,29 @@ func (u *Unpacker) open(ctx context.Context, d Disk, name string) (*os.File, err
 	if !path.IsAbs(name) {
 		return nil, fmt.Errorf("%q is not an absolute path of a file in the image: %w", name, ErrOutside)
 	}
-	return openRegular(root, path.Clean(name))
+	f, err := openRegular(root, path.Clean(name))
+	if err == nil && name == d.Path && d.Size > 0 {
+		err = sameSize(f, d.Size)
+	}
+	if err != nil && f != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, err
 }
+
+// sameSize returns an error if a disk is not as long as when it was acquired.
+func sameSize(f *os.File, size int64) error {
+	info, err := f.Stat()
+	if err != nil || info.Size() == size {
+		return err
+	}
+	return fmt.Errorf("%w: the disk has %d bytes instead of %d%s", ErrTruncated, info.Size(), size, pullAgain)
+}
+
+// pullAgain is the remedy for an image whose copy on this node is damaged. An unpacked image is not compared
+// with its digest.
+const pullAgain = "; if the image worked before, the node's copy of it is damaged, for example by a power cut: " +
+	"remove the containers that use it, then the image with crictl rmi, and pull it again"
 
 // openRegular opens a regular file of an image. Name is absolute and clean.
 func openRegular(root *os.Root, name string) (*os.File, error) {

@@ -21,7 +21,7 @@ func (e empty) create(_ context.Context, k Disk) error {
 }
 
 func (e empty) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {
-	f, err := os.OpenFile(e.writable(k), os.O_RDWR, 0)
+	f, err := openOverlay(e.writable(k))
 	if err != nil {
 		return nil, err
 	}

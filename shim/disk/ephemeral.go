@@ -58,7 +58,7 @@ func (e ephemeral) attach(ctx context.Context, k Disk) (map[string][]*os.File, e
 	if err != nil {
 		return files, err
 	}
-	top, err := os.OpenFile(e.writable(k), os.O_RDWR, 0)
+	top, err := openOverlay(e.writable(k))
 	if err != nil {
 		return files, err
 	}

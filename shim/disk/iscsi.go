@@ -98,6 +98,13 @@ func (o overISCSI) shown(ctx context.Context, k Disk) (string, error) {
 }
 
 func (o overISCSI) show(ctx context.Context, k Disk) (pid int, err error) {
+	top, err := openOverlay(o.overlay.writable(k)) // whose process says only that it has ended
+	if err != nil {
+		return 0, err
+	}
+	if err := top.Close(); err != nil {
+		return 0, err
+	}
 	base, err := o.images.Open(ctx, k.image(), k.image().Path)
 	if err != nil {
 		return 0, err

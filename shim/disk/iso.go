@@ -21,7 +21,7 @@ type isoDisk struct {
 func (i isoDisk) create(ctx context.Context, k Disk) error { return i.write(ctx, k, i.path(k)) }
 
 func (i isoDisk) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {
-	f, err := os.Open(i.path(k))
+	f, err := openWhole(i.path(k), os.O_RDONLY, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (o overlay) create(_ context.Context, k Disk) error {
 }
 
 func (o overlay) attach(ctx context.Context, k Disk) (map[string][]*os.File, error) {
-	top, err := os.OpenFile(o.writable(k), os.O_RDWR, 0)
+	top, err := openOverlay(o.writable(k))
 	if err != nil {
 		return nil, err
 	}

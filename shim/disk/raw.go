@@ -52,7 +52,7 @@ func keyOf(image imageunpack.Disk) expand.Key {
 }
 
 func (r raw) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {
-	f, err := os.OpenFile(r.writable(k), os.O_RDWR, 0)
+	f, err := openWhole(r.writable(k), os.O_RDWR, k.image().VirtualSize)
 	if err != nil {
 		return nil, err
 	}
