@@ -22,6 +22,9 @@ const mountPrefix = "view-"
 // an image may give its disk mode 0666: on a read-only mount a process that gets a descriptor can't
 // open the file again for writing, through /proc/self/fd.
 func mountRoot(mounts []mount.Mount, dir string) (_ *os.Root, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil { // a run folder may be emptied while the shim runs
+		return nil, fmt.Errorf("make a mount point: %w", err)
+	}
 	target, err := os.MkdirTemp(dir, mountPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("make a mount point: %w", err)

@@ -1,7 +1,9 @@
 package shim
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -49,6 +51,25 @@ func emulatorOf(c config.Config, qemu string, log *slog.Logger) (string, error) 
 	}
 	log.Warn("QEMU is not limited to its VM's files", "error", err)
 	return qemu, nil
+}
+
+// relink makes links to QEMU again that are gone from the run folder. They are the paths of
+// emulatorOf and of foreignEmulators.
+func relink(c config.Config, emulator string, foreign map[string]string, log *slog.Logger) error {
+	links := map[string]string{c.VM.Emulator: emulator}
+	for arch, link := range foreign {
+		links[c.VM.Foreign[arch]] = link
+	}
+	var errs []error
+	for qemu, link := range links {
+		if _, err := os.Lstat(link); link == qemu || !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		log.Warn("the link to QEMU is gone, and made again", "link", link)
+		_, err := emulatorOf(c, qemu, log)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // newForks returns the memory that VMs from the same checkpoint share. They can if libvirt starts the

@@ -264,6 +264,9 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		UIDCount:       c.VM.UIDCount,
 		ImageFS:        imageFS,
 		ResolvConf:     c.VM.ResolvConf,
+		RunFolders: func() error {
+			return errors.Join(makeFolders(c), relink(c, emulator, foreign, log))
+		},
 	})
 	labels := nodelabels.New(c.Kubernetes.Kubeconfig, func(ctx context.Context) (domain.Capabilities, error) {
 		if err := driver.Connection.Connected(ctx); err != nil {
@@ -305,7 +308,8 @@ func waitForContainerd(ctx context.Context, c config.Config, images runtimeapi.I
 	}
 }
 
-// makeFolders creates the folders below the run folder, which a reboot empties.
+// makeFolders creates the folders below the run folder. A reboot empties it, and an administrator or a
+// program that cleans up may do so while the shim runs.
 func makeFolders(c config.Config) error {
 	for _, dir := range []struct { // parents first, each with its own mode
 		path string
@@ -315,6 +319,10 @@ func makeFolders(c config.Config) error {
 		{c.Run, 0o755},
 		{filepath.Join(c.Run, "mounts"), 0o700},
 		{filepath.Join(c.Run, "networks"), 0o755},
+		{filepath.Join(c.Run, "tpms"), 0o711},
+		{filepath.Join(c.Run, "files"), 0o711},
+		{filepath.Join(c.Run, "convert"), 0o700},
+		{filepath.Join(c.Run, "views"), 0o700},
 	} {
 		if err := os.MkdirAll(dir.path, dir.mode); err != nil {
 			return fmt.Errorf("create the run folder: %w", err)

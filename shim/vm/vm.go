@@ -126,6 +126,8 @@ type Options struct {
 	ImageFS string
 	// ResolvConf is read for pods without DNS settings.
 	ResolvConf string
+	// RunFolders makes the folders of the other parts again that are gone from the run folder.
+	RunFolders func() error
 }
 
 // VMs are the VM containers of one node: what CRI, streams and metrics call.
@@ -204,6 +206,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Memory: o.Driver.Balloon, Sizes: o.Driver.Sizes, Connection: o.Driver.Connection, Host: o.Driver.Host,
 		Describer: describer, Files: files, Forks: o.Forks, Layout: paths, Metrics: o.Metrics, Tracing: o.Tracing, Logger: o.Logger,
 		NodeStops: o.NodeStops, RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
+		RunFolders: func() error { return errors.Join(o.RunFolders(), paths.Make()) },
 	})
 	hotplugs := hotplug.New(hotplug.Options{
 		Table: vms, Tasks: tasks, Domains: o.Driver.Hotplug, Cards: o.Driver.Hotplug, Networks: life.Cards(), Volumes: o.Disks.Attachments, Moves: moves, Pods: o.Pods, Conditions: conditions, Agents: agents, Logger: o.Logger,

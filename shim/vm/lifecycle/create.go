@@ -59,13 +59,14 @@ type creator struct {
 	firmware    []string
 	hostDevices hostdevice.Node
 	timeout     time.Duration
+	runFolders  func() error
 }
 
 func newCreator(o Options, e *ends, p *pending) *creator {
 	return &creator{
 		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, written: o.DiskAttacher, expanded: o.Expanded, moves: o.Moves, files: o.Files, conditions: o.Conditions,
 		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, tracing: o.Tracing, layout: o.Layout, groups: o.Groups, forks: o.Forks, hooks: o.Hooks, log: o.Logger,
-		ends: e, pending: p, describer: o.Describer, mode: o.DiskMode, firmware: o.Firmware, hostDevices: o.HostDevices, timeout: o.CreateTimeout,
+		ends: e, pending: p, describer: o.Describer, mode: o.DiskMode, firmware: o.Firmware, hostDevices: o.HostDevices, timeout: o.CreateTimeout, runFolders: o.RunFolders,
 	}
 }
 
@@ -99,6 +100,9 @@ func (c *creator) create(ctx context.Context, sandboxID string, config *runtimea
 	}
 	if earlier != nil {
 		return earlier.await(ctx, config)
+	}
+	if err := c.runFolders(); err != nil {
+		return "", err
 	}
 	n, err := c.prepare(ctx, sandbox, config, archive)
 	if err != nil {

@@ -75,6 +75,8 @@ type Options struct {
 	HostDevices hostdevice.Node
 	// ResolvConf is the file with the DNS settings of pods that have none.
 	ResolvConf string
+	// RunFolders makes folders again that are gone from the shim's run folder.
+	RunFolders func() error
 }
 
 // Lifecycle is the life of the VM containers of one node. Its methods may be

@@ -32,6 +32,7 @@ type starts struct {
 	metrics    *metrics.Metrics
 	tracing    *tracing.Tracing
 	log        *slog.Logger
+	runFolders func() error
 
 	parts   parts
 	down    *teardown
@@ -43,7 +44,7 @@ type starts struct {
 func newStarts(o Options, down *teardown, ends *ends, dhcp *dhcpKeeper, helpers *helperKeeper, late *unanswered) *starts {
 	return &starts{
 		table: o.Table, sandboxes: o.Sandboxes, libvirtd: o.Connection, conditions: o.Conditions, events: o.Events, moves: o.Moves,
-		metrics: o.Metrics, tracing: o.Tracing, log: o.Logger, down: down, ends: ends, dhcp: dhcp, helpers: helpers,
+		metrics: o.Metrics, tracing: o.Tracing, log: o.Logger, runFolders: o.RunFolders, down: down, ends: ends, dhcp: dhcp, helpers: helpers,
 		parts: parts{
 			table: o.Table, groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, filesystems: o.Filesystems, hooks: o.Hooks, disks: o.DiskAttacher,
 			domains: o.Domains, observer: o.Observer, processes: o.Processes, agents: o.Agents, describer: o.Describer, layout: o.Layout,
@@ -77,6 +78,9 @@ func (s *starts) start(ctx context.Context, id string) (err error) {
 	}
 	netns, err := s.sandboxes.NetworkNamespace(ctx, r.SandboxID)
 	if err != nil {
+		return err
+	}
+	if err := s.runFolders(); err != nil {
 		return err
 	}
 	awaitLibvirtd(ctx, s.libvirtd)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"syscall"
 	"testing"
@@ -233,6 +234,26 @@ func TestLateDomain(t *testing.T) {
 		time.Sleep(time.Second)
 		if n.script.Count("Libvirt.Undefine") < 3 {
 			t.Error("after a new connection it is not looked for")
+		}
+	})
+}
+
+// TestLostRunFolders: a shim whose run folder was emptied makes its folders again.
+func TestLostRunFolders(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		lost := func() {
+			for _, dir := range []string{n.layout.Consoles, n.layout.Agents, n.layout.Displays, n.layout.Migrations} {
+				must(t, os.RemoveAll(dir))
+			}
+		}
+		lost()
+		annotations, c := withHelpers()
+		id, err := n.Create(t.Context(), n.addPod(t, "pod", annotations), c)
+		must(t, err)
+		lost()
+		must(t, n.Start(t.Context(), id))
+		if _, err := os.Stat(n.layout.Agents); err != nil {
+			t.Error(err)
 		}
 	})
 }
