@@ -41,17 +41,26 @@ func TestKillFrozen(t *testing.T) {
 	if err := g.Add(sleeper(t).Process.Pid); err != nil {
 		t.Fatal(err)
 	}
-	file, text := filepath.Join(g.paths["freezer"], "freezer.state"), "FROZEN"
+	file, text, running := filepath.Join(g.paths["freezer"], "freezer.state"), "FROZEN", "THAWED"
 	if g.paths["freezer"] == "" {
-		file, text = filepath.Join(g.paths[""], "cgroup.freeze"), "1"
+		file, text, running = filepath.Join(g.paths[""], "cgroup.freeze"), "1", "0"
 	}
 	if err := os.WriteFile(file, []byte(text), 0); err != nil {
 		t.Fatal(err)
 	}
+	if thaw, err := g.Frozen(); err != nil || thaw != "echo "+running+" > "+file {
+		t.Errorf("frozen: %q, %v", thaw, err)
+	}
 	if err := g.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	if thaw, err := g.Frozen(); err != nil || thaw != "" && running == "THAWED" {
+		t.Errorf("thawed: %q, %v", thaw, err)
+	}
 	if err := g.Remove(); err != nil {
 		t.Error(err)
+	}
+	if thaw, err := g.Frozen(); err != nil || thaw != "" {
+		t.Errorf("removed: %q, %v", thaw, err)
 	}
 }

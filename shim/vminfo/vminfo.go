@@ -46,6 +46,8 @@ type VM struct {
 	Cards []record.PluggedCard `json:"cards,omitempty"`
 	// Paused is why the guest is paused, as in pods' conditions; empty while it runs.
 	Paused string `json:"paused,omitempty"`
+	// Problem is what the guest has lost, such as its TPM; empty if nothing.
+	Problem string `json:"problem,omitempty"`
 	// Agent is what the guest agent reported, nil while the VM does not run.
 	Agent *agent.State `json:"agent,omitempty"`
 	// ConsoleSocket is the socket of the serial console while the VM runs. It

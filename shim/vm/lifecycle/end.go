@@ -51,6 +51,7 @@ type endState struct {
 	panicked  atomic.Bool // the guest's kernel reported a panic
 	unwatched atomic.Bool // the guest's watchdog expired, and powers the VM off
 	unserved  atomic.Bool // a virtiofsd ended before the VM
+	noTPM     atomic.Bool // swtpm ended before the VM
 	cleaning  atomic.Bool // cleanLater is at work
 	disputing atomic.Bool // settleLater is at work
 }
@@ -110,7 +111,7 @@ func (e *ends) settle(ctx context.Context, v *table.VM) error {
 	case lost:
 		state = domain.State{Status: domain.StatusShutoff, Reason: domain.ReasonFailed}
 	case err != nil:
-		return fmt.Errorf("ask for the state of VM container %q: %w", r.ID, err)
+		return fmt.Errorf("ask for the state of VM container %q: %w", r.ID, e.whyUnavailable(r, err))
 	}
 	if stoppedByDisk(state) {
 		e.errors.resume(v)
@@ -135,8 +136,12 @@ func (e *ends) finish(ctx context.Context, v *table.VM, r record.Container, reas
 	if e.moves.Left(v) {
 		return e.finishAs(ctx, v, r, ending{0, reasonMigrated, "the guest runs on another node"})
 	}
-	return e.finishAs(ctx, v, r, endingOf(reason, r.Domain.Name, func() bool { return e.oomKilled(r) }, state.unserved.Load, state.panicked.Load, state.unwatched.Load,
-		func() bool { return e.nodeStops(ctx) }))
+	end := endingOf(reason, r.Domain.Name, func() bool { return e.oomKilled(r) }, state.unserved.Load, state.panicked.Load, state.unwatched.Load,
+		func() bool { return e.nodeStops(ctx) })
+	if state.noTPM.Load() && end.reason == reasonError && reason != domain.ReasonDestroyed {
+		end.message += "; swtpm had ended before, and QEMU ends when such a guest is reset"
+	}
+	return e.finishAs(ctx, v, r, end)
 }
 
 // finishAs records an end that is known.

@@ -32,9 +32,7 @@ func newHelperKeeper(o Options, e *ends) *helperKeeper {
 	return &helperKeeper{processes: o.Processes, tasks: o.Tasks, log: o.Logger, helpers: []helper{
 		{
 			"a TPM", func(r record.Container) bool { return r.Spec.TPM }, o.TPMs.Watch,
-			func(_ context.Context, _ *table.VM, log *slog.Logger) {
-				log.Error("swtpm ended: the guest has no TPM until the VM starts again")
-			},
+			e.reportNoTPM,
 		},
 		{"a file system", func(r record.Container) bool { return len(r.Spec.Filesystems) > 0 }, o.Filesystems.Watch, e.stopUnserved},
 	}}
@@ -68,6 +66,14 @@ func (k *helperKeeper) keepOne(ctx context.Context, v *table.VM, r record.Contai
 		return // the helper ended with QEMU
 	}
 	h.ended(ctx, v, log)
+}
+
+// reportNoTPM reports a guest whose TPM is gone. QEMU connects to no other swtpm, and the guest may
+// not need its TPM now, so that it runs on.
+func (e *ends) reportNoTPM(_ context.Context, v *table.VM, log *slog.Logger) {
+	log.Error("swtpm ended: the guest has no TPM until the VM starts again, and its next reset ends it")
+	e.of.Of(v).noTPM.Store(true)
+	e.conditions.SetImpaired(v, "swtpm ended: the guest has no TPM, and a reset, such as a reboot, ends the VM; restart the VM")
 }
 
 // unservedGrace is how long a guest may take to shut down after a file system failed.

@@ -238,6 +238,8 @@ type Groups interface {
 	Add(r record.Container, pid int) error
 	Set(r record.Container) error
 	Remove(r record.Container) error
+	// Frozen returns the command that thaws a frozen group; empty if it is not frozen.
+	Frozen(r record.Container) (thaw string, err error)
 	// Kill kills what is left in the group of a guest that has ended, and returns the processes' names.
 	Kill(r record.Container) (killed []string, err error)
 	OOMKills(r record.Container) (uint64, error)
@@ -268,6 +270,8 @@ type Conditions interface {
 	Update(v *table.VM)
 	SetState(v *table.VM, s domain.State)
 	Paused(v *table.VM) domain.Reason
+	// SetImpaired reports what a guest that runs has lost, and what to do.
+	SetImpaired(v *table.VM, message string)
 	RefuseContainer(sandbox record.Sandbox, err error)
 }
 

@@ -56,6 +56,7 @@ func (e *ends) stop(ctx context.Context, v *table.VM, timeout time.Duration) err
 		err = e.endQEMU(ctx, r)
 	}
 	if err != nil {
+		err = e.whyUnavailable(r, err)
 		return fmt.Errorf("stop VM container %q: %w%s", r.ID, err, stopRemedy(err))
 	}
 	return e.settle(ctx, v)
@@ -67,8 +68,39 @@ func (e *ends) powerOff(ctx context.Context, r record.Container) error {
 	return e.domains.Destroy(ctx, r.Domain.UUID)
 }
 
+// whyUnavailable says that a VM's cgroup is frozen if that is why libvirtd gets no answer from
+// its QEMU: libvirtd itself may be well.
+func (e *ends) whyUnavailable(r record.Container, err error) error {
+	if !errors.Is(err, domain.ErrUnavailable) {
+		return err
+	}
+	thaw, failed := e.groups.Frozen(r)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	if thaw == "" {
+		return err
+	}
+	return frozenError{err, thaw}
+}
+
+// frozenError is an error of a call to libvirtd about a VM whose cgroup is frozen.
+type frozenError struct {
+	err  error
+	thaw string
+}
+
+func (f frozenError) Error() string {
+	return fmt.Sprintf("the VM's cgroup is frozen, so that QEMU does not answer libvirtd; run: %s", f.thaw)
+}
+
+func (f frozenError) Unwrap() error { return f.err }
+
 // stopRemedy is what to do about a VM that can't be ended.
 func stopRemedy(err error) string {
+	if _, frozen := errors.AsType[frozenError](err); frozen {
+		return ""
+	}
 	if errors.Is(err, domain.ErrUnavailable) {
 		return ": see whether libvirtd runs on this node; if it does not come back, " +
 			"see \"A VM that can't be removed\" in nodevirt's docs/node.md"

@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,6 +72,25 @@ func TestStopWithoutAButton(t *testing.T) {
 			t.Errorf("after %s; log:\n%s", time.Since(begun), n.log.text.String())
 		}
 		n.wantEnd(t, id, 137, "Error", "powered off")
+	})
+}
+
+// TestStopOfAFrozenVM: libvirtd is well, and its QEMU can't answer.
+func TestStopOfAFrozenVM(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		n.run(t)
+		id := n.started(t, "pod")
+		n.groups.Freeze(id)
+		n.script.Hang("Libvirt.Destroy")
+		for what, err := range map[string]error{"stop": n.Stop(t.Context(), id, 0), "remove": n.Remove(t.Context(), id)} {
+			wantError(t, err, "the VM's cgroup is frozen, so that QEMU does not answer libvirtd; run: echo 0 > cgroup.freeze")
+			if strings.Contains(err.Error(), "libvirtd is not available") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		n.script.Fail("Libvirt.Destroy", nil)
+		must(t, n.Remove(t.Context(), id))
+		n.wantNothing(t)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/uefi"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -36,7 +37,12 @@ func TestTPM(t *testing.T) {
 		if n.log.count("swtpm ended: the guest has no TPM") != 1 {
 			t.Errorf("log:\n%s", n.log.text.String())
 		}
-		must(t, n.Stop(t.Context(), id, 0))
+		if got := n.conditions.Impaired(id); !strings.Contains(got, "the guest has no TPM, and a reset") {
+			t.Errorf("its pod's condition says %q", got)
+		}
+		n.libvirt.End(r.Domain.UUID, domain.ReasonFailed) // at a reset
+		time.Sleep(time.Second)
+		n.wantEnd(t, id, 137, "Error", "swtpm had ended before")
 		must(t, n.Remove(t.Context(), id))
 		n.wantNothing(t)
 	})

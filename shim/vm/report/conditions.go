@@ -53,6 +53,8 @@ type Conditions struct {
 	paused table.PerVM[*atomic.Pointer[domain.Reason]]
 	// unsettled says what to do about a guest that a migration has paused; nil if nothing.
 	unsettled table.PerVM[*atomic.Pointer[string]]
+	// impaired says what a guest that runs has lost; nil if nothing.
+	impaired table.PerVM[*atomic.Pointer[string]]
 }
 
 // NewConditions returns Conditions. stays says why a VM stays on its node; empty if it can
@@ -61,6 +63,7 @@ func NewConditions(t *table.Table, w writer, a agents, stays func(record.Contain
 	c := &Conditions{table: t, writer: w, agents: a, stays: stays}
 	c.paused.New = func(*table.VM) *atomic.Pointer[domain.Reason] { return &atomic.Pointer[domain.Reason]{} }
 	c.unsettled.New = func(*table.VM) *atomic.Pointer[string] { return &atomic.Pointer[string]{} }
+	c.impaired.New = func(*table.VM) *atomic.Pointer[string] { return &atomic.Pointer[string]{} }
 	return c
 }
 
@@ -104,6 +107,20 @@ func (c *Conditions) SetState(v *table.VM, s domain.State) {
 func (c *Conditions) SetUnsettled(v *table.VM, message string) {
 	c.unsettled.Of(v).Store(&message)
 	c.Update(v)
+}
+
+// SetImpaired reports what a guest that runs has lost, and what to do.
+func (c *Conditions) SetImpaired(v *table.VM, message string) {
+	c.impaired.Of(v).Store(&message)
+	c.Update(v)
+}
+
+// impairment returns what a guest that runs has lost; empty if nothing.
+func (c *Conditions) impairment(v *table.VM) string {
+	if message := c.impaired.Of(v).Load(); message != nil && v.Record().State == record.Running {
+		return *message
+	}
+	return ""
 }
 
 // Paused returns why the guest's CPUs were seen standing still, and [domain.ReasonNone] if they were not.

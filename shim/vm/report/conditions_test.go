@@ -62,6 +62,26 @@ func TestConditionsOfAVM(t *testing.T) {
 	}
 }
 
+// TestConditionsOfAnImpairedGuest: what a guest has lost is said while it runs, and hides no reason of a pause.
+func TestConditionsOfAnImpairedGuest(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	n.conditions.SetImpaired(v, "it has no TPM") // as a shim that starts finds, before libvirtd answers
+	n.conditions.SetState(v, domain.State{Status: domain.StatusRunning})
+	if f, _, _ := n.writer.Of("pod-a"); !f.Ready || f.Message != "it has no TPM" {
+		t.Errorf("running: %+v", f)
+	}
+	n.conditions.SetState(v, domain.State{Status: domain.StatusPaused, Reason: domain.ReasonUser})
+	if f, _, _ := n.writer.Of("pod-a"); f.Ready || f.Message != "" {
+		t.Errorf("paused: %+v", f)
+	}
+	change(v, func(r *record.Container) { r.State, r.Reason, r.Message = record.Exited, "Error", "QEMU ended" })
+	n.conditions.Update(v)
+	if f, _, _ := n.writer.Of("pod-a"); f.Message != "QEMU ended" {
+		t.Errorf("ended: %+v", f)
+	}
+}
+
 func TestConditionsOfAGuest(t *testing.T) {
 	n := newNode(t)
 	v := n.add("a", record.Running)

@@ -44,6 +44,8 @@ func (c *Conditions) state(v *table.VM, r record.Container) podstatus.Facts {
 		if message := c.unsettled.Of(v).Load(); message != nil && *message != "" {
 			f.Reason, f.Machine.Paused, f.Message = condition.ReasonPausedMigration, condition.ReasonPausedMigration, *message
 		}
+	} else {
+		f.Message = c.impairment(v)
 	}
 	if dispute := v.Dispute(); dispute != "" {
 		f.Reason, f.Message = condition.ReasonDisputed, dispute

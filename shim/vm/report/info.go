@@ -60,6 +60,7 @@ func (i *info) of(v *table.VM) (map[string]string, error) {
 			Network:       r.Network,
 			Cards:         r.Cards,
 			Paused:        i.conditions.pausedReason(v),
+			Problem:       i.conditions.impairment(v),
 			Agent:         i.agents.Recent(v),
 			ConsoleSocket: d.ConsoleSocket,
 			DisplaySocket: display,

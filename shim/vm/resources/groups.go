@@ -75,6 +75,15 @@ func (g Groups) Kill(r record.Container) (killed []string, err error) {
 	return killed, group.Kill()
 }
 
+// Frozen returns the command that lets the VM's processes run if its group is frozen; empty if it is not.
+func (g Groups) Frozen(r record.Container) (thaw string, err error) {
+	group, err := g.open(r)
+	if err != nil {
+		return "", err
+	}
+	return group.Frozen()
+}
+
 // processName returns the name of a process, for a log.
 func processName(pid int) string {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))

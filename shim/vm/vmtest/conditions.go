@@ -17,11 +17,12 @@ type Conditions struct {
 	updates map[string]record.State
 	refused []error
 	gone    []string
+	lost    map[string]string
 }
 
 // NewConditions returns Conditions on which nothing was reported.
 func NewConditions() *Conditions {
-	return &Conditions{states: map[string]domain.State{}, updates: map[string]record.State{}}
+	return &Conditions{states: map[string]domain.State{}, updates: map[string]record.State{}, lost: map[string]string{}}
 }
 
 // Update implements report's.
@@ -46,6 +47,20 @@ func (c *Conditions) Paused(v *table.VM) domain.Reason {
 		return s.Reason
 	}
 	return domain.ReasonNone
+}
+
+// SetImpaired implements report's.
+func (c *Conditions) SetImpaired(v *table.VM, message string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost[v.Record().ID] = message
+}
+
+// Impaired returns what was reported last that a VM's guest has lost.
+func (c *Conditions) Impaired(id string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost[id]
 }
 
 // RefuseContainer implements report's.

@@ -24,6 +24,7 @@ type fakeGroup struct {
 	limits cgroup.Limits
 	kills  uint64
 	stats  cgroup.Stats
+	frozen bool
 }
 
 // NewGroups returns a node without cgroups of VMs.
@@ -89,6 +90,23 @@ func (g *Groups) Kill(r record.Container) (killed []string, err error) {
 		group.pids = nil
 	})
 	return killed, err
+}
+
+// Frozen implements resources'.
+func (g *Groups) Frozen(r record.Container) (thaw string, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if group := g.groups[r.ID]; group != nil && group.frozen {
+		return "echo 0 > cgroup.freeze", nil
+	}
+	return "", nil
+}
+
+// Freeze freezes a VM's group.
+func (g *Groups) Freeze(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.groups[id].frozen = true
 }
 
 // OOMKills implements resources'.
