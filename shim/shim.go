@@ -270,7 +270,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 	})
 	labels := nodelabels.New(c.Kubernetes.Kubeconfig, func(ctx context.Context) (domain.Capabilities, error) {
 		if err := driver.Connection.Connected(ctx); err != nil {
-			return domain.Capabilities{}, err
+			return domain.Capabilities{}, errors.Join(err, domain.CheckRoom(c.Libvirt.Run)) // which may be why
 		}
 		can, err := driver.Host.Capabilities(ctx, accelerator, emulator, slices.Sorted(maps.Keys(foreign)))
 		if err == nil {

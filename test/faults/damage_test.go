@@ -1,0 +1,124 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// TestSecondShim: a shim that shares anything with the node's does not start, and changes nothing.
+func TestSecondShim(t *testing.T) {
+	r := begin(t)
+	r.does(t, life[:started]...)
+	config, err := os.ReadFile(filepath.Join(suite.Dir(), "etc", "nodevirt-shim.toml"))
+	assert.NilError(t, err)
+	other, err := os.MkdirTemp(suite.Dir(), "second")
+	assert.NilError(t, err)
+	t.Cleanup(func() { assert.NilError(t, os.RemoveAll(other)) })
+	for field, change := range map[string]*strings.Replacer{
+		"root": strings.NewReplacer("run = '/run/nodevirt'", "run = '"+other+"'", "/run/nodevirt/nodevirt.sock", other+"/second.sock"),
+		"run": strings.NewReplacer("root = '"+filepath.Join(suite.Dir(), "nodevirt")+"'", "root = '"+other+"/root'",
+			"/run/nodevirt/nodevirt.sock", other+"/second.sock"),
+	} {
+		text := change.Replace(string(config))
+		assert.Assert(t, text != string(config))
+		file := filepath.Join(other, field+".toml")
+		assert.NilError(t, os.WriteFile(file, []byte(text), 0o600))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		_, err := suite.Output(ctx, filepath.Join(node.Programs, "nodevirt-shim"), "-config", file)
+		assert.NilError(t, ctx.Err(), "it serves")
+		cancel()
+		assert.ErrorContains(t, err, "another shim (process ")
+		assert.ErrorContains(t, err, "set another "+field)
+	}
+	assert.NilError(t, answers(t.Context()))
+	assert.NilError(t, converge(t.Context(), r.isTrue))
+	for _, g := range suite.steady {
+		assert.NilError(t, g.lives(t.Context()))
+	}
+}
+
+// TestFullLog: the log's file system is full of the VM's own output. Its pod can be removed, which makes room.
+func TestFullLog(t *testing.T) {
+	r := begin(t)
+	logs := r.config.GetLogDirectory()
+	_, err := suite.Output(t.Context(), "mkdir", "-p", logs)
+	assert.NilError(t, err)
+	_, err = suite.Output(t.Context(), "mount", "-t", "tmpfs", "-o", "size=64k", "nodevirt", logs)
+	assert.NilError(t, err)
+	t.Cleanup(func() {
+		_, err := suite.Output(context.WithoutCancel(t.Context()), "umount", logs)
+		assert.NilError(t, err)
+	})
+	r.does(t, life[:started]...)
+	// More than the log has room for, as a guest that prints endlessly writes it.
+	console, err := os.OpenFile(shimRoot("containers", r.container, "console"), os.O_WRONLY|os.O_APPEND, 0)
+	assert.NilError(t, err)
+	_, err = console.WriteString(strings.Repeat("a line that nobody reads\r\n", 1<<14))
+	assert.NilError(t, err)
+	assert.NilError(t, console.Close())
+	assert.NilError(t, converge(t.Context(), func(context.Context) error {
+		var fs syscall.Statfs_t
+		err := syscall.Statfs(fmt.Sprintf("/proc/%d/root%s", suite.PID(), logs), &fs)
+		if err == nil && fs.Bavail > 8 {
+			err = fmt.Errorf("the log has %d free blocks", fs.Bavail)
+		}
+		return err
+	}))
+	assert.NilError(t, r.removeOnce(t.Context()))
+}
+
+// TestReadOnlyRoot: a shim whose folder can't be written starts again, with the VMs that run and the node's
+// ordinary containers.
+func TestReadOnlyRoot(t *testing.T) {
+	r := begin(t)
+	r.does(t, life[:started]...)
+	refused := r.beside(t, "refused")
+	remount := func(ctx context.Context, how string) {
+		t.Helper()
+		_, err := suite.Output(ctx, "mount", "-o", "remount,"+how, filepath.Join(suite.Dir(), "nodevirt"))
+		assert.NilError(t, err)
+	}
+	assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	remount(t.Context(), "ro")
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		remount(ctx, "rw")
+		assert.NilError(t, suite.Restart(ctx, node.Shim))
+		assert.NilError(t, redial())
+	})
+	assert.NilError(t, resume(t.Context(), node.Shim))
+	assert.NilError(t, answers(t.Context()))
+	assert.NilError(t, lists(t.Context()))
+	assert.NilError(t, converge(t.Context(), r.isTrue))
+	for _, g := range suite.steady {
+		assert.NilError(t, g.lives(t.Context()))
+	}
+	assert.ErrorContains(t, life[0].do(t.Context(), refused.pod), "read-only file system")
+	reply, err := suite.cri.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: refused.config})
+	assert.NilError(t, err, "a pod of ordinary containers")
+	refused.id = reply.GetPodSandboxId()
+}
+
+// TestLostRunFolders: the shim makes them again when it needs them.
+func TestLostRunFolders(t *testing.T) {
+	r := begin(t)
+	for _, name := range []string{"mounts", "convert", "tpms", "emulators"} {
+		_, err := suite.Output(t.Context(), "rm", "-r", filepath.Join("/run/nodevirt", name))
+		assert.NilError(t, err)
+	}
+	r.does(t, life[:started]...)
+	assert.NilError(t, converge(t.Context(), r.isTrue))
+}
