@@ -86,6 +86,16 @@ func TestReadOnlySocketIsRoots(t *testing.T) {
 	}
 }
 
+// TestLibvirtdWaitsForRoom: a libvirtd that starts while /run is full kills guests. So its start needs the
+// program's consent, but not the program.
+func TestLibvirtdWaitsForRoom(t *testing.T) {
+	want := setting{"[Service]", "ExecStartPre", "/bin/sh -c '[ ! -x /usr/local/bin/nodevirt-shim ] || " +
+		"exec /usr/local/bin/nodevirt-shim -config /etc/nodevirt/nodevirt-shim.toml -before-libvirtd'"}
+	if all := unit(t, "libvirtd.service.d/nodevirt.conf"); !slices.Contains(all, want) {
+		t.Errorf("%s=%s is missing in %v", want.key, want.value, all)
+	}
+}
+
 // TestVMsEnterLibvirtsFolder: on Debian it is closed to others, so no VM would start without KVM.
 func TestVMsEnterLibvirtsFolder(t *testing.T) {
 	want := setting{"[Service]", "ExecStartPre", "-/usr/bin/chmod o+x /var/lib/libvirt/qemu"}
