@@ -66,7 +66,7 @@ func TestFullLog(t *testing.T) {
 	// More than the log has room for, as a guest that prints endlessly writes it.
 	console, err := os.OpenFile(shimRoot("containers", r.container, "console"), os.O_WRONLY|os.O_APPEND, 0)
 	assert.NilError(t, err)
-	_, err = console.WriteString(strings.Repeat("a line that nobody reads\r\n", 1<<14))
+	_, err = console.WriteString(strings.Repeat("a line of the console\r\n", 1<<14))
 	assert.NilError(t, err)
 	assert.NilError(t, console.Close())
 	assert.NilError(t, converge(t.Context(), func(context.Context) error {

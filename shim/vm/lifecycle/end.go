@@ -111,7 +111,7 @@ func (e *ends) settle(ctx context.Context, v *table.VM) error {
 	case lost:
 		state = domain.State{Status: domain.StatusShutoff, Reason: domain.ReasonFailed}
 	case err != nil:
-		return fmt.Errorf("ask for the state of VM container %q: %w", r.ID, e.whyUnavailable(r, err))
+		return fmt.Errorf("ask for the state of VM container %q: %w", r.ID, whyUnavailable(e.groups, r, err))
 	}
 	if stoppedByDisk(state) {
 		e.errors.resume(v)

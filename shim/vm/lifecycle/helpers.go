@@ -32,7 +32,7 @@ func newHelperKeeper(o Options, e *ends) *helperKeeper {
 	return &helperKeeper{processes: o.Processes, tasks: o.Tasks, log: o.Logger, helpers: []helper{
 		{
 			"a TPM", func(r record.Container) bool { return r.Spec.TPM }, o.TPMs.Watch,
-			e.reportNoTPM,
+			func(_ context.Context, v *table.VM, log *slog.Logger) { reportNoTPM(e, v, log) },
 		},
 		{"a file system", func(r record.Container) bool { return len(r.Spec.Filesystems) > 0 }, o.Filesystems.Watch, e.stopUnserved},
 	}}
@@ -70,7 +70,7 @@ func (k *helperKeeper) keepOne(ctx context.Context, v *table.VM, r record.Contai
 
 // reportNoTPM reports a guest whose TPM is gone. QEMU connects to no other swtpm, and the guest may
 // not need its TPM now, so that it runs on.
-func (e *ends) reportNoTPM(_ context.Context, v *table.VM, log *slog.Logger) {
+func reportNoTPM(e *ends, v *table.VM, log *slog.Logger) {
 	log.Error("swtpm ended: the guest has no TPM until the VM starts again, and its next reset ends it")
 	e.of.Of(v).noTPM.Store(true)
 	e.conditions.SetImpaired(v, "swtpm ended: the guest has no TPM, and a reset, such as a reboot, ends the VM; restart the VM")

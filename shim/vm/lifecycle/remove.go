@@ -41,7 +41,7 @@ func (e *ends) remove(ctx context.Context, v *table.VM) error {
 	}
 	defer unlock()
 	if err := e.discard(ctx, v); err != nil {
-		err = e.whyUnavailable(r, err)
+		err = whyUnavailable(e.groups, r, err)
 		return fmt.Errorf("remove VM container %q: %w%s", r.ID, err, stopRemedy(err))
 	}
 	table.Logger(e.log, r).Info("VM container removed")

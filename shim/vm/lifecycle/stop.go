@@ -56,7 +56,7 @@ func (e *ends) stop(ctx context.Context, v *table.VM, timeout time.Duration) err
 		err = e.endQEMU(ctx, r)
 	}
 	if err != nil {
-		err = e.whyUnavailable(r, err)
+		err = whyUnavailable(e.groups, r, err)
 		return fmt.Errorf("stop VM container %q: %w%s", r.ID, err, stopRemedy(err))
 	}
 	return e.settle(ctx, v)
@@ -70,11 +70,11 @@ func (e *ends) powerOff(ctx context.Context, r record.Container) error {
 
 // whyUnavailable says that a VM's cgroup is frozen if that is why libvirtd gets no answer from
 // its QEMU: libvirtd itself may be well.
-func (e *ends) whyUnavailable(r record.Container, err error) error {
+func whyUnavailable(g Groups, r record.Container, err error) error {
 	if !errors.Is(err, domain.ErrUnavailable) {
 		return err
 	}
-	thaw, failed := e.groups.Frozen(r)
+	thaw, failed := g.Frozen(r)
 	if failed != nil {
 		return errors.Join(err, failed)
 	}
