@@ -101,8 +101,8 @@ func (c *creator) create(ctx context.Context, sandboxID string, config *runtimea
 	if earlier != nil {
 		return earlier.await(ctx, config)
 	}
-	if err := c.runFolders(); err != nil {
-		return "", err
+	if err := c.runFolders(); err != nil { // what needs the folder reports it
+		c.log.Warn("making lost run folders again failed", "error", err)
 	}
 	n, err := c.prepare(ctx, sandbox, config, archive)
 	if err != nil {

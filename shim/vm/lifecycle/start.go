@@ -80,8 +80,8 @@ func (s *starts) start(ctx context.Context, id string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.runFolders(); err != nil {
-		return err
+	if err := s.runFolders(); err != nil { // the phase that needs the folder reports it
+		table.Logger(s.log, r).Warn("making lost run folders again failed", "error", err)
 	}
 	awaitLibvirtd(ctx, s.libvirtd)
 	r.State, r.Unclean, r.Trace = record.Starting, true, tracing.Format(ctx)
