@@ -18,6 +18,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack/rawview"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/shim/witness"
 )
 
 // Options are needed in full, but for the two that say otherwise.
@@ -75,7 +76,7 @@ const maxEnded = 1024
 // New joins the parts.
 func New(o Options) *Disks {
 	if o.devices == nil {
-		o.devices = kernelDevices{}
+		o.devices = kernelDevices{witness.Node{FirstUID: o.FirstUID, UIDs: o.LastUID - o.FirstUID + 1}}
 	}
 	if o.ask == nil {
 		o.ask = dial

@@ -23,6 +23,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack/rawview"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/shim/witness"
 )
 
 // fakeImages is containerd's side of an Unpacker: images are folders. What needs no
@@ -189,7 +190,13 @@ func (f fakeViews) Process(id string) (int, error) { return f.shown[id], nil }
 func (f fakeViews) List() ([]string, error)        { return slices.Sorted(maps.Keys(f.shown)), nil }
 
 // fakeDevices are regular files. Nodes are in a folder, and hold their device's number.
-type fakeDevices string
+type fakeDevices struct {
+	dir string
+	// held are the processes that have devices open, by the devices' numbers.
+	held map[uint64][]witness.Holder
+}
+
+func (f fakeDevices) holders(number uint64) ([]witness.Holder, error) { return f.held[number], nil }
 
 func (f fakeDevices) open(path string, _ bool) (*os.File, uint64, error) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -213,7 +220,7 @@ func (fakeDevices) blockSize(f *os.File) (vmspec.BlockSize, error) {
 	return vmspec.BlockSize{Logical: 512, Physical: 4096}, nil
 }
 
-func (f fakeDevices) path(name string) string { return filepath.Join(string(f), name) }
+func (f fakeDevices) path(name string) string { return filepath.Join(f.dir, name) }
 
 func (fakeDevices) makeNode(path string, number uint64, _, _ uint32) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -272,6 +279,7 @@ type node struct {
 	secrets  fakeSecrets
 	shown    map[string]int
 	reach    fakeReach
+	held     map[uint64][]witness.Holder
 	dir      string
 	// answers are the addresses of the portals that answer.
 	answers map[string]string
@@ -307,6 +315,7 @@ func newNodeIn(t *testing.T, dir string) *node {
 		expander: &fakeExpander{turns: expand.NewTurns(1)},
 		daemon:   &fakeDaemon{served: map[string]iscsi.Target{}},
 		answers:  map[string]string{"10.0.0.2:3260": "10.0.0.2:3260", "10.0.0.3:3300": "10.0.0.3:3300", "mon.example.com:3300": "10.0.0.4:3300"},
+		held:     map[uint64][]witness.Holder{},
 		secrets:  fakeSecrets{}, shown: map[string]int{}, reach: fakeReach{}, dir: dir,
 	}
 	key, err := iscsi.OpenKey(filepath.Join(dir, "key"))
@@ -320,7 +329,7 @@ func newNodeIn(t *testing.T, dir string) *node {
 		ISCSI:   ISCSI{Daemon: n.daemon, Key: key, Secrets: n.secrets, Logger: log},
 		Hooks:   fakeHooks{},
 		Views:   rawview.Options{Logger: log},
-		devices: fakeDevices(filepath.Join(dir, "dev")), persist: fakePersister{}, views: fakeViews{n.shown}, ask: n.ask,
+		devices: fakeDevices{filepath.Join(dir, "dev"), n.held}, persist: fakePersister{}, views: fakeViews{n.shown}, ask: n.ask,
 	})
 	makeFolder(t, dir, "dev")
 	n.addImage(t, "guest", []byte("a raw disk"))

@@ -489,7 +489,7 @@ func TestFacts(t *testing.T) {
 
 // TestDevices: the kernel's devices and the fake refuse the same.
 func TestDevices(t *testing.T) {
-	for name, d := range map[string]devices{"kernel": kernelDevices{}, "fake": fakeDevices(t.TempDir())} {
+	for name, d := range map[string]devices{"kernel": kernelDevices{}, "fake": fakeDevices{dir: t.TempDir()}} {
 		for _, path := range []string{"/missing", t.TempDir()} {
 			if _, _, err := d.open(path, false); !errors.Is(err, ErrVolume) {
 				t.Errorf("%s: %s: %v", name, path, err)

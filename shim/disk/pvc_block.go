@@ -64,7 +64,7 @@ func (b blockPVC) attach(_ context.Context, k Disk) (map[string][]*os.File, erro
 	}
 	defer f.Close()
 	if err := b.ask(k, number, b.reserved.take); err != nil {
-		return nil, err
+		return nil, err // detach drops the reservation
 	}
 	if err := lockedNow(k, f); err != nil {
 		return nil, err
@@ -75,10 +75,26 @@ func (b blockPVC) attach(_ context.Context, k Disk) (map[string][]*os.File, erro
 	return nil, b.devices.makeNode(b.node(k), number, k.VM.Domain.UID, k.VM.Domain.GID)
 }
 
-// ask asks for a device by its number, whichever node of it a pod has.
-func (blockPVC) ask(k Disk, number uint64, ask func(Disk, string) error) error {
+// ask asks for a device by its number, whichever node of it a pod has: the reservations, and then the processes
+// that have it open. A guest of which the shim does not know has no reservation.
+func (b blockPVC) ask(k Disk, number uint64, ask func(Disk, string) error) error {
 	if err := ask(k, fmt.Sprintf("device %d", number)); err != nil {
 		return fmt.Errorf("the volume is %w", err)
+	}
+	if k.use() == shares {
+		return nil
+	}
+	holders, err := b.devices.holders(number)
+	if err != nil {
+		return fmt.Errorf("find out who has the volume open: %w", err)
+	}
+	for _, h := range holders {
+		if h.UID == k.VM.Domain.UID || k.use() == reads && !h.Writes {
+			continue // the VM's own, or another reader
+		}
+		return fmt.Errorf("the volume is %w: %s has device %d:%d open; end that guest first, "+
+			`see "A guest that libvirt or its record has lost" in nodevirt's docs/node.md`,
+			ErrInUse, h, unix.Major(number), unix.Minor(number))
 	}
 	return nil
 }
@@ -105,7 +121,7 @@ func (b blockPVC) recover(k Disk, active bool) error {
 		return err
 	}
 	defer f.Close()
-	return b.ask(k, number, b.reserved.take)
+	return b.reserved.take(k, fmt.Sprintf("device %d", number))
 }
 
 func (b blockPVC) describe(k Disk) domain.Disk {
