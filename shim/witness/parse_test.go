@@ -17,9 +17,16 @@ func TestContainer(t *testing.T) {
 		"0::/system.slice/containerd.service/kubepods-pod1.slice:cri-containerd:" + id[:40] + "\n": "",
 		"": "",
 	} {
-		if got := container(groups); got != want {
+		if got, _ := container(groups, "0::/\n"); got != want {
 			t.Errorf("%q: %q", groups, got)
 		}
+	}
+	outer := strings.Repeat("b2", 32)
+	if got, _ := container("0::/docker/"+outer+"/pod1/"+id+"\n", "0::/docker/"+outer+"/system\n"); got != id {
+		t.Errorf("on a node in a container: %q", got)
+	}
+	if _, parent := container("5:x:/y\n4:memory:/kubepods/pod1/"+id+"\n", ""); parent != "/kubepods/pod1" {
+		t.Errorf("the pod's group is %q", parent)
 	}
 }
 

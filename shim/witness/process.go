@@ -37,6 +37,8 @@ type Process struct {
 	// Container is the ID of the VM's container, from the cgroup; empty until QEMU is placed, before the
 	// guest's first instruction.
 	Container string
+	// Group is the path of the pod's cgroup, in which the container's is; empty without Container.
+	Group string
 }
 
 // Identity is what a record knows of a VM.
@@ -46,9 +48,13 @@ type Identity struct {
 	UID uint32
 }
 
-// Is reports whether a process is the QEMU of a VM.
+// Is reports whether a process is the QEMU of a VM: by its cgroup, and before it was placed there by its user. A user
+// ID may be another VM's by the time it is compared.
 func (p Process) Is(id Identity) bool {
-	return p.Emulator && (id.UID != 0 && p.UID == id.UID || id.Container != "" && p.Container == id.Container)
+	if p.Container != "" && id.Container != "" {
+		return p.Emulator && p.Container == id.Container
+	}
+	return p.Emulator && id.UID != 0 && p.UID == id.UID
 }
 
 // Of returns whether a VM has a QEMU on the node.
@@ -67,7 +73,7 @@ func (n Node) Processes() ([]Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	var all []Process
+	all := []Process{}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -132,7 +138,11 @@ func (n Node) read(pid int) (p Process, there bool, err error) {
 	if err != nil && !ended(err) {
 		return p, false, err
 	}
-	p.Container = container(string(groups))
+	own, err := head(filepath.Join(proc, "self", "cgroup"), maxCmdline)
+	if err != nil {
+		return p, false, err
+	}
+	p.Container, p.Group = container(string(groups), string(own))
 	// A process whose first thread has ended shows neither program nor command line.
 	p.Emulator = p.Domain != "" || s.zombie || isEmulator(dir)
 	return p, true, nil
@@ -203,16 +213,20 @@ func names(cmdline []byte) (name, uuid string) {
 // groupName is a VM's cgroup: the container's ID, or a systemd scope with it.
 var groupName = regexp.MustCompile(`^(?:nodevirt-)?([0-9a-f]{64})(?:\.scope)?$`)
 
-// container finds the container's ID in /proc/PID/cgroup.
-func container(groups string) string {
+// container finds the container's ID in /proc/PID/cgroup, and the path of the group that the container's is in. own
+// is the same file of this process: a node can be a container itself, whose ID is in all paths.
+func container(groups, own string) (id, parent string) {
 	for line := range strings.Lines(groups) {
-		for part := range strings.SplitSeq(strings.TrimSpace(line), "/") {
-			if found := groupName.FindStringSubmatch(part); found != nil {
-				return found[1]
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		_, path, _ := strings.Cut(rest, ":")
+		parts := strings.Split(path, "/")
+		for i, part := range parts {
+			if found := groupName.FindStringSubmatch(part); found != nil && !strings.Contains(own, found[1]) {
+				return found[1], strings.Join(parts[:i], "/")
 			}
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // head reads the beginning of a file, whose length a guest may control.

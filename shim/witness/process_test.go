@@ -50,7 +50,7 @@ const (
 	deaf = `trap "" TERM; ` + lives
 )
 
-func qemu(name string) []string {
+func argv(name string) []string {
 	return []string{"qemu", "-name", "guest=" + name + ",debug-threads=on", "-uuid", "7f0c"}
 }
 
@@ -68,9 +68,9 @@ func TestProcesses(t *testing.T) {
 	if all := find(t); len(all) != 0 {
 		t.Fatalf("before the test: %+v", all)
 	}
-	guest := start(t, user, lives, qemu("default_web_012345678901")...)
+	guest := start(t, user, lives, argv("default_web_012345678901")...)
 	helper := start(t, user+1, lives)
-	start(t, user+3, lives, qemu("beyond")...) // of no VM's user
+	start(t, user+3, lives, argv("beyond")...) // of no VM's user
 	byPID := map[int]witness.Process{}
 	for _, p := range find(t) {
 		byPID[p.PID] = p
@@ -107,9 +107,9 @@ func TestProcesses(t *testing.T) {
 
 func TestEnd(t *testing.T) {
 	needs.Parts(t, "root")
-	other := start(t, user+1, lives, qemu("other")...)
+	other := start(t, user+1, lives, argv("other")...)
 	for _, script := range []string{lives, deaf} {
-		guest := start(t, user, script, qemu("one")...)
+		guest := start(t, user, script, argv("one")...)
 		p := find(t)
 		watched := make(chan error, 1)
 		for _, one := range p {
@@ -162,8 +162,8 @@ func TestHolders(t *testing.T) {
 	if err := os.Chmod(second, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	writer := start(t, user, "exec 5<>"+second+"; "+lives, qemu("writer")...)
-	reader := start(t, user+1, "exec 5<"+second+"; "+lives, qemu("reader")...)
+	writer := start(t, user, "exec 5<>"+second+"; "+lives, argv("writer")...)
+	reader := start(t, user+1, "exec 5<"+second+"; "+lives, argv("reader")...)
 	found, err = node.Holders(st.Rdev)
 	if err != nil {
 		t.Fatal(err)
