@@ -8,8 +8,10 @@ import (
 
 // Reconcile compares the records with containerd's list at the start of the
 // shim. It finds what an earlier shim had intended, and calls removeVMs for each
-// sandbox that is gone before it forgets the sandbox. A sandbox whose VMs can't
-// be removed stays for the next start.
+// sandbox that is gone before it forgets the sandbox. While the VMs of a sandbox can't
+// be removed, or are kept, it tries again in the background: VMs can be removed only once libvirtd answers.
+//
+// A containerd that has lost all of its pods keeps its VMs: see [forgetful].
 func (s *Sandboxes) Reconcile(ctx context.Context, removeVMs func(ctx context.Context, sandboxID string) error) error {
 	all, err := s.list(ctx)
 	if err != nil {
@@ -26,23 +28,18 @@ func (s *Sandboxes) Reconcile(ctx context.Context, removeVMs func(ctx context.Co
 			s.Resolve(key)
 		}
 	}
-	there := map[string]bool{}
-	for _, one := range all {
-		there[one.GetId()] = true
+	g := &gone{Sandboxes: s, removeVMs: removeVMs, logged: map[string]string{}, before: s.table.Sandboxes()}
+	if g.remove(ctx, all) {
+		return nil
 	}
-	for _, id := range s.table.Sandboxes() {
-		if there[id] {
-			continue
+	s.tasks.Retry(gonePause, nil, func(ctx context.Context) bool {
+		all, err := s.list(ctx)
+		if err != nil {
+			s.log.Debug("asking containerd for its sandboxes failed, retrying", "error", err)
+			return false
 		}
-		s.log.Info("a sandbox is gone", "sandbox", id)
-		if err := removeVMs(ctx, id); err != nil {
-			s.log.Error("removing the VMs of a sandbox that is gone failed", "sandbox", id, "error", err)
-			continue
-		}
-		if err := s.Forget(id); err != nil {
-			s.log.Error("forgetting a sandbox that is gone failed", "sandbox", id, "error", err)
-		}
-	}
+		return g.remove(ctx, all)
+	})
 	return nil
 }
 
