@@ -26,12 +26,13 @@ import (
 // Level is the verdict of a check.
 type Level string
 
-// The levels. Fail means that no VM can start. Warn means that VMs can start,
+// The levels. Fail means that no VM can start. Lost means that guests run that the shim or libvirt has lost. Warn means that VMs can start,
 // but that something is slow, insecure or unavailable.
 const (
 	OK   Level = "ok"
 	Warn Level = "warning"
 	Fail Level = "fail"
+	Lost Level = "lost"
 )
 
 // Finding is the result of a check.
@@ -85,6 +86,7 @@ func checks() []check {
 		{name: "containerd", do: checkContainerd},
 		{name: "CNI", do: checkCNI},
 		{name: "shim", do: checkShim, installed: true},
+		{name: "guests", do: checkGuests, optional: true},
 	}
 }
 
@@ -121,7 +123,8 @@ accelerator that runs guest code, QEMU, libvirt and its settings, dnsmasq, nft, 
 kernel's network devices, cgroups, containerd and CNI, and the shim itself. doctor
 changes nothing on the node.
 
-The exit code is 1 if VMs cannot start. Warnings alone leave it 0.`,
+The exit code is 1 if VMs cannot start, or if guests run that libvirt or the shim has
+lost. Warnings alone leave it 0.`,
 		Example: `  sudo nodevirt doctor
   sudo nodevirt doctor --config /etc/nodevirt/nodevirt-shim.toml
   sudo nodevirt doctor -o json | jq '.[] | select(.level != "ok")'`,
@@ -191,7 +194,7 @@ func bounded(ctx context.Context, k check, c config.Config) Finding {
 
 func failed(found []Finding) bool {
 	for _, f := range found {
-		if f.Level == Fail {
+		if f.Level == Fail || f.Level == Lost {
 			return true
 		}
 	}
@@ -201,12 +204,14 @@ func failed(found []Finding) bool {
 func table(w io.Writer, found []Finding) error {
 	rows := [][]string{{"CHECK", "RESULT", "DETAIL"}}
 	var remedies []string
-	fails, warnings := 0, 0
+	fails, warnings, lost := 0, 0, false
 	for _, f := range found {
 		rows = append(rows, []string{f.Check, string(f.Level), strings.ReplaceAll(f.Detail, "\n", "; ")})
 		switch f.Level {
 		case Fail:
 			fails++
+		case Lost:
+			lost = true
 		case Warn:
 			warnings++
 		case OK:
@@ -220,11 +225,15 @@ func table(w io.Writer, found []Finding) error {
 	if len(remedies) > 0 {
 		fmt.Fprintf(w, "\nWhat to do:\n%s", strings.Join(remedies, ""))
 	}
+	if lost {
+		fmt.Fprint(w, "\nGuests run on this node that libvirt or the shim has lost. Their disks stay in use until they end.\n")
+	}
 	switch {
 	case fails > 0 && !privileged(found):
 		fmt.Fprintf(w, "\nNot known whether VMs can start on this node, without root: %d failed, %s.\n", fails, count(warnings))
 	case fails > 0:
 		fmt.Fprintf(w, "\nNo VM can start on this node: %d failed, %s.\n", fails, count(warnings))
+	case lost:
 	case warnings > 0:
 		fmt.Fprintf(w, "\nVMs can start on this node, with %s.\n", count(warnings))
 	default:

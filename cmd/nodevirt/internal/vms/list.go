@@ -3,6 +3,7 @@ package vms
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -30,9 +31,7 @@ func List(ctx context.Context, n *cli.Node) ([]VM, error) {
 	}
 	byID := map[string]*runtimeapi.PodSandbox{}
 	for _, p := range pods.GetItems() {
-		if p.GetRuntimeHandler() != "" { // VMs' pods have one
-			byID[p.GetId()] = p
-		}
+		byID[p.GetId()] = p
 	}
 	containers, err := n.Pods.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
@@ -43,7 +42,10 @@ func List(ctx context.Context, n *cli.Node) ([]VM, error) {
 	slots := make(chan struct{}, atOnce)
 	for i, c := range containers.GetContainers() {
 		pod, ok := byID[c.GetPodSandboxId()]
-		if !ok {
+		switch {
+		case !ok: // a guest may outlive its pod
+			pod = podOf(c)
+		case pod.GetRuntimeHandler() == "": // VMs' pods have one
 			continue
 		}
 		slots <- struct{}{}
@@ -84,10 +86,20 @@ func get(ctx context.Context, n *cli.Node, pod *runtimeapi.PodSandbox, c *runtim
 	switch {
 	case err != nil:
 		return &VM{Pod: pod, Status: asListed(c), Err: cli.Plain(err)}
+	case info.VM == nil && reply.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_UNKNOWN && reply.GetStatus().GetReason() != "":
+		return &VM{Pod: pod, Status: reply.GetStatus(), Err: errors.New(reply.GetStatus().GetReason() + ": " + reply.GetStatus().GetMessage())}
 	case info.VM == nil:
 		return nil
 	}
 	return &VM{Pod: pod, Status: reply.GetStatus(), Info: *info.VM, PID: info.PID}
+}
+
+// podOf returns what a container's labels say of its pod, which is gone.
+func podOf(c *runtimeapi.Container) *runtimeapi.PodSandbox {
+	l := c.GetLabels()
+	return &runtimeapi.PodSandbox{Id: c.GetPodSandboxId(), Metadata: &runtimeapi.PodSandboxMetadata{
+		Name: l["io.kubernetes.pod.name"], Namespace: l["io.kubernetes.pod.namespace"], Uid: l["io.kubernetes.pod.uid"],
+	}}
 }
 
 // asListed returns the part of a container's status that a list contains.

@@ -64,7 +64,7 @@ func listed(ctx context.Context, endpoint string, all bool) ([]VM, error) {
 	}
 	var running []VM
 	for _, v := range list {
-		if v.runs() {
+		if v.mayRun() {
 			running = append(running, v)
 		}
 	}
@@ -98,6 +98,9 @@ func rows(list []VM, now time.Time) [][]string {
 // remark prints why the rows of some VMs are incomplete.
 func remark(w io.Writer, list []VM) {
 	for _, v := range list {
+		if v.Err == nil && v.State() != "Exited" && v.Status.GetMessage() != "" {
+			fmt.Fprintf(w, "VM %s/%s (%s): %s\n", v.Namespace(), v.Name(), cli.ShortID(v.Status.GetId()), cli.Clean(v.Status.GetMessage()))
+		}
 		if v.Err != nil {
 			fmt.Fprintf(w, "VM %s/%s (%s): status not available: %s\n",
 				v.Namespace(), v.Name(), cli.ShortID(v.Status.GetId()), cli.Clean(v.Err.Error()))
@@ -107,8 +110,11 @@ func remark(w io.Writer, list []VM) {
 
 // stateText returns the VM's state and, after its end, how it ended.
 func (v VM) stateText() string {
-	if v.State() == "Exited" && v.Err == nil {
+	switch {
+	case v.State() == "Exited" && v.Err == nil:
 		return fmt.Sprintf("Exited (%d)", v.Status.GetExitCode())
+	case v.Status.GetReason() != "" && v.State() != "Exited": // the node's witnesses disagree
+		return fmt.Sprintf("%s (%s)", v.State(), v.Status.GetReason())
 	}
 	return v.State()
 }

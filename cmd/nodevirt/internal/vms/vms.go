@@ -110,6 +110,11 @@ func (v VM) is(want string) bool {
 		(strings.HasPrefix(v.Status.GetId(), want) || strings.HasPrefix(v.Pod.GetId(), want))
 }
 
+// mayRun reports whether the guest runs, or may: its record cannot be used.
+func (v VM) mayRun() bool {
+	return v.runs() || v.Status.GetState() == runtimeapi.ContainerState_CONTAINER_UNKNOWN
+}
+
 func (v VM) runs() bool {
 	return v.Status.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
