@@ -61,7 +61,7 @@ func (r *Refused) check() {
 	switch r.Kind {
 	case "container":
 		if r.Err = checkRecord[Container](r.Path, r.ID); ignoreAbsent(r.Err) == nil {
-			r.Err = nil // Containers removes the folder
+			r.Err = nil // RemoveUnrecorded removes the folder
 			return
 		}
 		r.Container = salvageContainer(r.Path, r.ID)

@@ -140,22 +140,29 @@ func (s *Store) RemoveContainer(id string) error {
 	return os.RemoveAll(s.ContainerDir(id))
 }
 
-// Containers returns the records of all containers but the [Store.Refused]. It removes folders without a
-// record, which a crash left before anything else was created for the container.
+// Containers returns the records of all containers but the [Store.Refused].
 func (s *Store) Containers() ([]Container, error) {
+	return readAll[Container](s.containers(), "", "record.json")
+}
+
+// RemoveUnrecorded removes folders without a record, which a crash left before anything else was created for the
+// container, but those that keep returns true for: their record is lost, and their guest runs.
+func (s *Store) RemoveUnrecorded(keep func(id string) bool) error {
 	dirs, err := os.ReadDir(s.containers())
 	if err != nil {
-		return nil, fmt.Errorf("read records: %w", err)
+		return fmt.Errorf("read records: %w", err)
 	}
+	var errs []error
 	for _, d := range dirs {
-		_, err := os.Stat(filepath.Join(s.containers(), d.Name(), "record.json"))
-		if errors.Is(err, fs.ErrNotExist) && isID(d.Name()) {
-			if err := s.RemoveContainer(d.Name()); err != nil {
-				return nil, fmt.Errorf("remove a folder without a record: %w", err)
-			}
+		_, err := os.Lstat(filepath.Join(s.containers(), d.Name(), "record.json"))
+		if !errors.Is(err, fs.ErrNotExist) || !isID(d.Name()) || keep(d.Name()) {
+			continue
+		}
+		if err := s.RemoveContainer(d.Name()); err != nil {
+			errs = append(errs, fmt.Errorf("remove a folder without a record: %w", err))
 		}
 	}
-	return readAll[Container](s.containers(), "", "record.json")
+	return errors.Join(errs...)
 }
 
 var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)

@@ -221,8 +221,13 @@ func TestCutOff(t *testing.T) {
 	if err != nil || len(containers) != 1 || containers[0].ID != idB {
 		t.Errorf("containers: %v, %v", containers, err)
 	}
-	if _, err := os.Stat(s.ContainerDir(idA)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder without a record is still there: %v", err)
+	for _, keep := range []bool{true, false} { // its guest runs, and has ended
+		if err := s.RemoveUnrecorded(func(id string) bool { return keep && id == idA }); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(s.ContainerDir(idA)); errors.Is(err, os.ErrNotExist) == keep {
+			t.Errorf("the folder without a record, keep %t: %v", keep, err)
+		}
 	}
 	if _, err := os.Stat(filepath.Join(root, "containers/not-an-id")); err != nil {
 		t.Errorf("a folder that isn't ours: %v", err)

@@ -25,6 +25,9 @@ func (s *Store) Sweep() error {
 	}
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
+		if err != nil && dir != s.sandboxes() {
+			continue // Refused reports it: one sick folder must not keep the node from its other VMs
+		}
 		if err != nil {
 			return fmt.Errorf("sweep records: %w", err)
 		}

@@ -252,6 +252,7 @@ type Records interface {
 	Refused() ([]record.Refused, error)
 	Sandboxes() ([]record.Sandbox, error)
 	Containers() ([]record.Container, error)
+	RemoveUnrecorded(keep func(id string) bool) error
 }
 
 // Agents follows the guests' agents; package guest's Agents.
@@ -295,6 +296,8 @@ type Moves interface {
 type Sandboxes interface {
 	NetworkNamespace(ctx context.Context, id string) (string, error)
 	Reconcile(ctx context.Context, removeVMs func(ctx context.Context, sandboxID string) error) error
+	// Find returns the sandbox of a VM whose record is lost, by the cgroup and the domain's name of its QEMU.
+	Find(ctx context.Context, group, domain string) (r record.Sandbox, found bool, err error)
 	Restore(handler string, r record.Container) error
 }
 

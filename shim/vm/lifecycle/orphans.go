@@ -38,6 +38,7 @@ func (c *recovery) refuse() error {
 			"error", f.Err, "remedy", `see "Records that cannot be used" in docs/node.md`)
 		switch f.Kind {
 		case "container":
+			c.refused[f.ID] = f
 			c.refuseContainer(f)
 		case "sandbox":
 			if f.Sandbox.Handler == "" {
@@ -72,7 +73,7 @@ func (c *recovery) refuseContainer(f record.Refused) {
 // sweepRun ends and removes what the run folder holds of containers without a
 // record. A container whose record cannot be used counts as one with a record.
 func (c *recovery) sweepRun(ctx context.Context) error {
-	errs := []error{c.network.Sweep(ctx, c.knowsNetwork), c.tpms.Sweep(ctx, c.table.Knows), c.filesystems.Sweep(ctx, c.table.Knows)}
+	errs := []error{c.sweepNetworks(ctx), c.tpms.Sweep(ctx, c.table.Knows), c.filesystems.Sweep(ctx, c.table.Knows)}
 	sockets, err := os.ReadDir(c.layout.Consoles)
 	errs = append(errs, err)
 	for _, s := range sockets {
@@ -88,6 +89,17 @@ func (c *recovery) sweepRun(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// sweepNetworks removes the networks of no container. It leaves all alone while there is a container whose networks
+// are not known.
+func (c *recovery) sweepNetworks(ctx context.Context) error {
+	for _, v := range c.table.All("") {
+		if r := v.Record(); r.State == record.Unknown && r.Network == nil {
+			return nil
+		}
+	}
+	return c.network.Sweep(ctx, c.knowsNetwork)
 }
 
 // knowsNetwork reports whether a container of the node has the network with an ID: its own, which has the

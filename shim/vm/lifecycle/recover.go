@@ -26,6 +26,9 @@ type recovery struct {
 	keeper     DiskKeeper
 	network    Network
 	observer   Observer
+	domains    ender
+	witness    Witness
+	groups     Groups
 	consoles   Consoles
 	conditions Conditions
 	tasks      *background.Tasks
@@ -40,21 +43,24 @@ type recovery struct {
 	tpms        TPMs
 	filesystems Filesystems
 	helpers     *helperKeeper
+
+	// refused are the containers' records that cannot be used, by their IDs.
+	refused map[string]record.Refused
 }
 
 func newRecovery(o Options, s *starts, e *ends, d *dhcpKeeper, h *helperKeeper) *recovery {
 	return &recovery{
 		table: o.Table, records: o.Records, sandboxes: o.Sandboxes, images: o.Images, disks: o.DiskMaker, keeper: o.DiskKeeper,
-		network: o.Network, observer: o.Observer, consoles: o.Consoles, conditions: o.Conditions, tasks: o.Tasks,
+		network: o.Network, observer: o.Observer, domains: o.Domains, witness: o.Witness, groups: o.Groups, consoles: o.Consoles, conditions: o.Conditions, tasks: o.Tasks,
 		layout: o.Layout, log: o.Logger, handler: o.RuntimeHandler, starts: s, ends: e, dhcp: d, helpers: h, moves: o.Moves,
-		tpms: o.TPMs, filesystems: o.Filesystems,
+		tpms: o.TPMs, filesystems: o.Filesystems, refused: map[string]record.Refused{},
 	}
 }
 
 // run fills the table from the records.
 //
 // A container whose record cannot be used is entered as it is, and nothing changes
-// it. A container found creating was never reported to
+// it. So is a guest that runs without a record that says so. A container found creating was never reported to
 // its caller: it goes, if not at once then as soon as possible. A container found
 // starting failed to start; its phases are undone when libvirtd answers. A guest
 // found running may have ended since; the watcher finds out. Disks that no
@@ -84,6 +90,13 @@ func (c *recovery) run(ctx context.Context) error {
 	containers, err := c.records.Containers()
 	if err != nil {
 		return err
+	}
+	// Before anything is deleted.
+	if containers, err = c.lost(ctx, containers); err != nil {
+		return err
+	}
+	if err := c.records.RemoveUnrecorded(c.table.Knows); err != nil {
+		c.log.Error("removing folders without a record failed", "error", err)
 	}
 	c.limitReach(ctx, containers)
 	for _, r := range containers {

@@ -64,7 +64,9 @@ func TestStrayTPM(t *testing.T) {
 		id, err := n.Create(t.Context(), n.addPod(t, "pod", withTPM()), request(0))
 		must(t, err)
 		must(t, n.Start(t.Context(), id))
+		uuid := n.rec(t, id).Domain.UUID
 		n.end()
+		n.libvirt.End(uuid, domain.ReasonShutdown)
 		must(t, n.store.RemoveContainer(id))
 		n.join()
 		must(t, n.Recover(t.Context()))

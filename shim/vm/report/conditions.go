@@ -80,6 +80,12 @@ func podOf(p *runtimeapi.PodSandboxConfig) (_ podstatus.Pod, ok bool) {
 func (c *Conditions) Update(v *table.VM) {
 	r := v.Record()
 	pod, ok := podOf(r.Sandbox.Value)
+	if ok && r.State == record.Unknown {
+		c.writer.SetAgain(pod, podstatus.Facts{
+			Ready: r.Domain.PID != 0, Reason: condition.ReasonDisputed, Message: r.Message, Machine: &podstatus.Machine{Stays: r.Message},
+		})
+		return
+	}
 	if !ok || r.State != record.Exited && (r.State != record.Running || c.paused.Of(v).Load() == nil) {
 		return
 	}

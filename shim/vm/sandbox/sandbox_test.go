@@ -204,11 +204,16 @@ func TestReconcile(t *testing.T) {
 		if !slices.Equal(removed, []string{id("b"), id("c")}) || !slices.Equal(known, []string{id("a"), id("c"), id("d")}) || n.intents(t) != 0 {
 			t.Errorf("removed VMs of %v; sandboxes %v, %d intents", removed, known, n.intents(t))
 		}
+		time.Sleep(time.Minute) // libvirtd is not there yet
 		busy = nil
 		n.script.Fail("Store.RemoveSandbox", vmtest.ErrFull)
-		must(t, n.Reconcile(t.Context(), remove)) // it is logged
+		n.script.FailOnce("Pods.List", errors.New("no answer"))
+		time.Sleep(5 * time.Minute)
+		if !n.Any("c") {
+			t.Error("the sandbox is forgotten though its record stays")
+		}
 		n.script.Fail("Store.RemoveSandbox", nil)
-		must(t, n.Reconcile(t.Context(), remove))
+		time.Sleep(5 * time.Minute)
 		if n.Any("c") {
 			t.Error("the sandbox stays although its VMs are gone")
 		}
@@ -217,6 +222,76 @@ func TestReconcile(t *testing.T) {
 			if err := n.Reconcile(t.Context(), remove); err == nil {
 				t.Errorf("%s fails, and Reconcile does not", call)
 			}
+		}
+	})
+}
+
+// TestContainerdForgets: a containerd without any of the pods from before has lost its data, and its VMs run on. Once
+// an administrator has removed a VM, the sandbox goes too.
+func TestContainerdForgets(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		for _, letter := range []string{"a", "b"} {
+			must(t, n.Add(id("0"), made(letter)))
+		}
+		v := n.table.Recover(record.Container{ID: id("1"), SandboxID: id("a"), State: record.Running})
+		time.Sleep(time.Second)
+		n.pods.Add(id("d"), pod("d").GetMetadata()) // by a kubelet that made its pods again
+		removed := 0
+		remove := func(context.Context, string) error { removed++; return nil }
+		must(t, n.Reconcile(t.Context(), remove))
+		time.Sleep(time.Hour)
+		if removed > 1 || !n.Any("a") || n.Any("b") { // b has no VM
+			t.Errorf("removed %d; sandboxes %v", removed, n.table.Sandboxes())
+		}
+		must(t, n.table.Remove(v)) // crictl rm
+		time.Sleep(time.Hour)
+		if n.Any("a") {
+			t.Errorf("sandboxes %v", n.table.Sandboxes())
+		}
+	})
+}
+
+// TestPodGoneWhileAway: a containerd that has pods from before has removed those that it no longer has.
+func TestPodGoneWhileAway(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		n.pods.Add(id("d"), pod("d").GetMetadata())
+		time.Sleep(time.Second)
+		must(t, n.Add(id("0"), made("a")))
+		n.table.Recover(record.Container{ID: id("1"), SandboxID: id("a"), State: record.Running})
+		removed := 0
+		must(t, n.Reconcile(t.Context(), func(context.Context, string) error { removed++; return nil }))
+		if removed != 1 || n.Any("a") {
+			t.Errorf("removed %d; sandboxes %v", removed, n.table.Sandboxes())
+		}
+	})
+}
+
+// TestFind: the sandbox of a guest whose record is lost.
+func TestFind(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		for letter, parent := range map[string]string{"a": "/kubepods/pod-a", "b": "", "c": "kubepods-pod_c.slice"} {
+			config := pod(letter)
+			config.Linux = &runtimeapi.LinuxPodSandboxConfig{CgroupParent: parent}
+			n.pods.Add(id(letter), config.GetMetadata())
+			n.pods.SetConfig(id(letter), config)
+		}
+		n.pods.Add(id("e"), pod("e").GetMetadata()) // without a config
+		for name, c := range map[string]struct{ group, domain, want string }{
+			"by its cgroup":             {"/kubepods/pod-a", "ns_other_012345678901", id("a")},
+			"by its slice":              {"/kubepods.slice/kubepods-pod_c.slice", "", id("c")},
+			"by its name":               {"/nodevirt", "ns_b_012345678901", id("b")},
+			"by another's name":         {"/kubepods/pod-x", "ns_a_012345678901", ""},
+			"by a name that is no VM's": {"", "b", ""},
+		} {
+			r, found, err := n.Find(t.Context(), c.group, c.domain)
+			must(t, err)
+			if r.ID != c.want || found != (c.want != "") {
+				t.Errorf("%s: %q", name, r.ID)
+			}
+		}
+		n.script.Fail("Pods.Status", errors.New("no answer"))
+		if _, _, err := n.Find(t.Context(), "", "ns_b_012345678901"); err == nil {
+			t.Error("containerd does not answer, and Find does")
 		}
 	})
 }

@@ -43,10 +43,16 @@ func (r *Refusals) add(kind, id string, reason error) error {
 	return r.reasons[id]
 }
 
+func (r *Refusals) remove(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.reasons, id)
+}
+
 // RefuseContainer enters a container whose record cannot be used. r has what is known
 // of it: the container keeps its name, its user ID and its place in its pod. No call
 // can change it, since nothing gets its turn. Call it before [Table.Recover].
-func (t *Table) RefuseContainer(r record.Container, reason error) {
+func (t *Table) RefuseContainer(r record.Container, reason error) *VM {
 	v := NewVM(r)
 	v.recovered = true
 	v.refused = t.Refusals.add("VM container", r.ID, reason)
@@ -56,6 +62,14 @@ func (t *Table) RefuseContainer(r record.Container, reason error) {
 	if r.Config.Value.GetMetadata() != nil && r.Sandbox.Value.GetMetadata() != nil {
 		t.names[Name(r)] = r.ID
 	}
+	return v
+}
+
+// ForgetRefused removes a container whose record is lost, once its guest has ended.
+func (t *Table) ForgetRefused(v *VM) {
+	id := v.Record().ID
+	t.forget(v)
+	t.Refusals.remove(id)
 }
 
 // RefuseSandbox enters a sandbox whose record cannot be used. r has what is known of it.

@@ -2,9 +2,11 @@ package vmtest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -16,6 +18,8 @@ type Pods struct {
 
 	mu  sync.Mutex
 	all []*runtimeapi.PodSandbox
+	// configs are those of sandboxes in verbose statuses.
+	configs map[string]*runtimeapi.PodSandboxConfig
 }
 
 // NewPods returns a containerd without pods.
@@ -25,7 +29,19 @@ func NewPods(s *Script) *Pods { return &Pods{script: s} }
 func (p *Pods) Add(id string, meta *runtimeapi.PodSandboxMetadata) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.all = append(p.all, &runtimeapi.PodSandbox{Id: id, Metadata: meta, State: runtimeapi.PodSandboxState_SANDBOX_READY})
+	p.all = append(p.all, &runtimeapi.PodSandbox{
+		Id: id, Metadata: meta, State: runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: time.Now().UnixNano(),
+	})
+}
+
+// SetConfig has a sandbox's verbose status tell its config.
+func (p *Pods) SetConfig(id string, config *runtimeapi.PodSandboxConfig) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.configs == nil {
+		p.configs = map[string]*runtimeapi.PodSandboxConfig{}
+	}
+	p.configs[id] = config
 }
 
 // Stop makes a sandbox not ready.
@@ -65,7 +81,11 @@ func (p *Pods) PodSandboxStatus(ctx context.Context, in *runtimeapi.PodSandboxSt
 	defer p.mu.Unlock()
 	for _, one := range p.all {
 		if one.GetId() == in.GetPodSandboxId() {
-			info := fmt.Sprintf(`{"runtimeSpec": {"linux": {"namespaces": [{"type": "network", "path": "/run/netns/%s"}]}}}`, one.GetId())
+			config, err := json.Marshal(p.configs[one.GetId()])
+			if err != nil {
+				return nil, err
+			}
+			info := fmt.Sprintf(`{"runtimeSpec": {"linux": {"namespaces": [{"type": "network", "path": "/run/netns/%s"}]}}, "config": %s}`, one.GetId(), config)
 			return &runtimeapi.PodSandboxStatusResponse{
 				Status: &runtimeapi.PodSandboxStatus{Id: one.GetId(), State: one.GetState()},
 				Info:   map[string]string{"info": info},

@@ -14,6 +14,8 @@ type Sandboxes struct {
 	table  *table.Table
 	// Gone are the ids of the sandboxes that containerd does not have any more.
 	Gone []string
+	// There are those that Find finds, by the names of VMs' domains.
+	There map[string]record.Sandbox
 }
 
 // NewSandboxes returns Sandboxes.
@@ -34,6 +36,15 @@ func (s *Sandboxes) Reconcile(ctx context.Context, removeVMs func(ctx context.Co
 		errs = append(errs, removeVMs(ctx, id))
 	}
 	return errors.Join(errs...)
+}
+
+// Find implements sandbox's.
+func (s *Sandboxes) Find(ctx context.Context, _, domain string) (record.Sandbox, bool, error) {
+	if err := s.script.enter(ctx, "Sandboxes.Find"); err != nil {
+		return record.Sandbox{}, false, err
+	}
+	r, found := s.There[domain]
+	return r, found, nil
 }
 
 // Restore implements sandbox's.

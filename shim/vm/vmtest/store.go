@@ -1,6 +1,8 @@
 package vmtest
 
 import (
+	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -130,6 +132,42 @@ func (s *Store) Containers() ([]record.Container, error) {
 	return slices.Collect(maps.Values(s.containers)), nil
 }
 
+// RemoveUnrecorded implements record's.
+func (s *Store) RemoveUnrecorded(keep func(id string) bool) error {
+	if err := s.script.note("Store.RemoveUnrecorded"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	folders, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, f := range folders {
+		refused := slices.ContainsFunc(s.refused, func(r record.Refused) bool { return r.ID == f.Name() })
+		if _, recorded := s.containers[f.Name()]; !recorded && !refused && !keep(f.Name()) {
+			err = errors.Join(err, os.RemoveAll(s.ContainerDir(f.Name())))
+		}
+	}
+	return err
+}
+
+// Lose loses the record of a container; its folder stays.
+func (s *Store) Lose(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.containers, id)
+}
+
+// LoseAll loses all records, as if the root folder were another.
+func (s *Store) LoseAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.containers)
+	clear(s.sandboxes)
+	clear(s.intents)
+}
+
 // Sweep implements record's.
 func (s *Store) Sweep() error { return s.script.note("Store.Sweep") }
 
@@ -155,6 +193,16 @@ func (s *Store) Refuse(kind, id string, err error) {
 	s.refused = append(s.refused, r)
 	delete(s.containers, id)
 	delete(s.sandboxes, id)
+}
+
+// Damage makes a record one of which nothing can be read.
+func (s *Store) Damage(id string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused = append(s.refused, record.Refused{
+		Kind: "container", ID: id, Path: s.ContainerDir(id), Err: err, Container: record.Container{ID: id, State: record.Unknown},
+	})
+	delete(s.containers, id)
 }
 
 // Container returns a container's record as it is on disk.

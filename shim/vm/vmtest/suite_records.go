@@ -73,6 +73,8 @@ func TestRecords(t *testing.T, read lifecycle.Records, write recordWriter) {
 	if refused, err := read.Refused(); err != nil || len(refused) != 0 {
 		t.Errorf("refused: %v, %v", refused, err)
 	}
+	do(read.RemoveUnrecorded(func(string) bool { return false }))
+	want(1, 1, 1)
 	for range 2 {
 		do(write.RemoveIntent(key))
 		do(write.RemoveContainer(id))

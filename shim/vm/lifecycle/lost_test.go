@@ -1,0 +1,142 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+)
+
+// loses are the ways in which a node loses the record of a guest that runs.
+func loses() map[string]func(n *node, r record.Container) {
+	return map[string]func(n *node, r record.Container){
+		"the record is gone":     func(n *node, r record.Container) { n.store.Lose(r.ID) },
+		"the root is another":    func(n *node, _ record.Container) { n.store.LoseAll() },
+		"the record cannot read": func(n *node, r record.Container) { n.store.Damage(r.ID, errors.New("it is truncated")) },
+		"the record is an old one": func(n *node, r record.Container) {
+			r.State, r.Unclean, r.Domain.PID = record.Created, false, 0
+			_ = n.store.PutContainer(r)
+		},
+	}
+}
+
+// TestLostRecord: of a guest that runs nothing is deleted, released or ended, whatever became of its record. It is
+// shown, its pod cannot be removed, and it goes once it has ended.
+func TestLostRecord(t *testing.T) {
+	for name, lose := range loses() {
+		t.Run(name, func(t *testing.T) {
+			onNode(t, func(t *testing.T, n *node) {
+				id := n.started(t, "pod")
+				r := n.rec(t, id)
+				sandbox, _ := n.table.Sandbox(r.SandboxID)
+				overlay := filepath.Join(n.store.ContainerDir(id), "disk.qcow2")
+				must(t, os.WriteFile(overlay, nil, 0o600))
+				must(t, os.WriteFile(n.layout.ConsoleSocket(id), nil, 0o600))
+				n.end()
+				lose(n, r)
+				n.join()
+				n.sandboxes.There = map[string]record.Sandbox{r.Domain.Name: sandbox}
+				must(t, n.Recover(t.Context()))
+				n.run(t)
+				time.Sleep(time.Hour)
+
+				v, err := n.table.Find(id)
+				must(t, err)
+				now := v.Record()
+				if now.State != record.Unknown || now.Reason != "RecordRefused" || !strings.Contains(now.Message, `"virsh shutdown `+r.Domain.Name+`"`) ||
+					now.SandboxID != r.SandboxID || now.Config.Value.GetMetadata().GetName() == "" || now.Domain.PID != r.Domain.PID {
+					t.Errorf("it is shown as %s, %q, %q in sandbox %q", now.State, now.Reason, now.Message, now.SandboxID)
+				}
+				_, created := n.Create(t.Context(), r.SandboxID, request(1))
+				for call, err := range map[string]error{
+					"stop": n.Stop(t.Context(), id, 0), "remove": n.Remove(t.Context(), id),
+					"stop pod": n.StopIn(t.Context(), r.SandboxID), "remove pod": n.RemoveIn(t.Context(), r.SandboxID),
+				} {
+					if !errors.Is(err, vmerrors.ErrRecord) || !strings.Contains(err.Error(), "virsh destroy") {
+						t.Errorf("%s: %v", call, err)
+					}
+				}
+				if !errors.Is(created, vmerrors.ErrExists) {
+					t.Errorf("another VM in its pod: %v", created)
+				}
+				if n.network.Server(id) == 0 || !strings.Contains(strings.Join(n.images.Left(), " "), id) || !n.attached(id) ||
+					n.libvirt.Status(r.Domain.UUID) != domain.StatusRunning {
+					t.Error("parts of a guest that runs were removed")
+				}
+				for _, path := range []string{overlay, n.layout.ConsoleSocket(id)} {
+					if _, err := os.Stat(path); err != nil {
+						t.Error(err)
+					}
+				}
+
+				n.libvirt.End(r.Domain.UUID, domain.ReasonShutdown)
+				time.Sleep(time.Hour)
+				if strings.Contains(name, "cannot read") || strings.Contains(name, "old one") {
+					return // its record stays until the administrator decides
+				}
+				if n.table.Knows(id) || n.libvirt.Status(r.Domain.UUID) != "" || n.table.Refusals.Any() {
+					t.Error("it is there after its end")
+				}
+				if left := n.images.Left(); len(left) > 0 {
+					t.Errorf("held: %v", left)
+				}
+				if _, err := os.Stat(overlay); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("its folder: %v", err)
+				}
+				must(t, n.RemoveIn(t.Context(), r.SandboxID))
+			})
+		})
+	}
+}
+
+// TestLostRecordOfAForgottenGuest: libvirt does not know the guest either.
+func TestLostRecordOfAForgottenGuest(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		id := n.started(t, "pod")
+		r := n.rec(t, id)
+		n.end()
+		pid := n.libvirt.Forget(r.Domain.UUID)
+		n.store.LoseAll()
+		n.join()
+		must(t, n.Recover(t.Context())) // containerd does not know its pod
+		n.run(t)
+		if !n.table.Knows(id) || n.network.Server(id) == 0 {
+			t.Error("the guest is not known")
+		}
+		n.libvirt.Kill(pid)
+		time.Sleep(time.Hour)
+		if n.table.Knows(id) || n.network.Server(id) != 0 || len(n.images.Left()) > 0 {
+			t.Errorf("left: %v", n.images.Left())
+		}
+	})
+}
+
+// TestLostGuestIsRemovedLater: what it left is removed once libvirtd answers.
+func TestLostGuestIsRemovedLater(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		id := n.started(t, "pod")
+		r := n.rec(t, id)
+		n.end()
+		n.store.LoseAll()
+		n.join()
+		must(t, n.Recover(t.Context()))
+		n.run(t)
+		n.libvirt.SetAway(true)
+		n.libvirt.End(r.Domain.UUID, domain.ReasonShutdown)
+		time.Sleep(time.Hour)
+		if !n.table.Knows(id) || !strings.Contains(strings.Join(n.images.Left(), " "), id) {
+			t.Error("it is removed while libvirtd is away")
+		}
+		n.libvirt.SetAway(false)
+		time.Sleep(time.Hour)
+		if n.table.Knows(id) || n.libvirt.Status(r.Domain.UUID) != "" {
+			t.Error("it is there after its end")
+		}
+	})
+}
