@@ -39,3 +39,19 @@ func TestStatus(t *testing.T) {
 		t.Error("a user that is no number")
 	}
 }
+
+// TestNames: a guest that has taken over its QEMU writes what it likes.
+func TestNames(t *testing.T) {
+	for cmdline, want := range map[string]string{
+		"qemu\x00-name\x00guest=default_web_01.a-b,debug-threads=on\x00-uuid\x007f0c\x00": "default_web_01.a-b 7f0c",
+		"qemu\x00-name\x00guest=x; rm -rf /\x00":                                          " ",
+		"qemu\x00guest=../../etc/x\x00":                                                   " ",
+		"qemu\x00guest=-h\x00":                                                            " ",
+		"qemu\x00guest=" + strings.Repeat("a", 300) + "\x00":                              " ",
+		"qemu\x00-uuid": " ",
+	} {
+		if name, uuid := names([]byte(cmdline)); name+" "+uuid != want {
+			t.Errorf("%q: %q, %q", cmdline, name, uuid)
+		}
+	}
+}

@@ -196,6 +196,10 @@ func isEmulator(dir string) bool {
 	return strings.HasPrefix(base, "qemu-system-") || strings.HasPrefix(base, "qemu-kvm")
 }
 
+// goodName is a name that the shim gives domains. Any other is not shown: a guest that has taken over its QEMU may
+// have written it, and administrators paste it into a shell.
+var goodName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}$`)
+
 // names returns the domain's name and UUID from QEMU's command line.
 func names(cmdline []byte) (name, uuid string) {
 	args := bytes.Split(cmdline, []byte{0})
@@ -207,7 +211,14 @@ func names(cmdline []byte) (name, uuid string) {
 			uuid = string(args[i+1])
 		}
 	}
-	return name, uuid
+	return known(name), known(uuid)
+}
+
+func known(name string) string {
+	if goodName.MatchString(name) {
+		return name
+	}
+	return ""
 }
 
 // groupName is a VM's cgroup: the container's ID, or a systemd scope with it.

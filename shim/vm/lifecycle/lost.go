@@ -50,6 +50,9 @@ func mayRun(r record.Container) bool {
 
 // runs says what runs, and how to end it.
 func runs(p witness.Process) string {
+	if p.Domain == "" {
+		return fmt.Sprintf("its QEMU, process %d, runs: shut the guest down from inside, or power it off with \"kill %[1]d\"", p.PID)
+	}
 	return fmt.Sprintf("its QEMU, process %d, runs as domain %s: shut the guest down with \"virsh shutdown %[2]s\", "+
 		"or power it off with \"virsh destroy %[2]s\", or with \"kill %[1]d\" if libvirt does not know it", p.PID, p.Domain)
 }
