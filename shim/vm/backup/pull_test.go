@@ -97,9 +97,9 @@ func TestPullFails(t *testing.T) {
 		}},
 		"ended":   {"QEMU ended the backup's jobs", func(_ *testing.T, r *rig) { r.finish(nil) }},
 		"failed":  {"no such disk", func(_ *testing.T, r *rig) { r.finish(errors.New("no such disk")) }},
-		"lost":    {"QEMU does not have the backup's jobs", func(_ *testing.T, r *rig) { clear(r.jobs) }},
-		"full":    {"the backup's volume is nearly full", func(_ *testing.T, r *rig) { r.full = true }},
-		"stalled": {"stopped the guest", func(_ *testing.T, r *rig) { r.stalled = true }},
+		"lost":    {"QEMU does not have the backup's jobs", func(_ *testing.T, r *rig) { r.locked(func() { clear(r.jobs) }) }},
+		"full":    {"the backup's volume is nearly full", func(_ *testing.T, r *rig) { r.locked(func() { r.full = true }) }},
+		"stalled": {"stopped the guest", func(_ *testing.T, r *rig) { r.locked(func() { r.stalled = true }) }},
 	} {
 		t.Run(why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
 )
 
 // qemu is a fake QEMU. Its jobs end when the test says so.
 type qemu struct {
+	// mu holds the fields against the goroutine that follows a backup: see locked.
+	mu     sync.Mutex
 	disks  map[string]*qemuDisk
 	jobs   map[string]*qemuJob
 	open   int // files
@@ -23,7 +26,7 @@ type qemu struct {
 	deaf   error
 	// stalled says that the guest is stopped.
 	stalled bool
-	// begun is called when a backup has begun, refuse why QEMU begins none.
+	// begun is called, with the lock held, when a backup has begun; refuse is why QEMU begins none.
 	begun  func()
 	refuse error
 }
@@ -37,22 +40,33 @@ type qemuJob struct {
 
 const diskSize = 1 << 20
 
-func newQEMU(targets ...string) qemu {
-	q := qemu{disks: map[string]*qemuDisk{}, jobs: map[string]*qemuJob{}, begun: func() {}}
+func newQEMU(targets ...string) *qemu {
+	q := &qemu{disks: map[string]*qemuDisk{}, jobs: map[string]*qemuJob{}, begun: func() {}}
 	for _, target := range targets {
 		q.disks[target] = &qemuDisk{}
 	}
 	return q
 }
 
+// locked changes QEMU, or its rig, while a backup may be followed.
+func (q *qemu) locked(change func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	change()
+}
+
 // finish ends the jobs.
 func (q *qemu) finish(failed error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for _, j := range q.jobs {
 		j.ended, j.failed = true, failed
 	}
 }
 
 func (q *qemu) Sources(context.Context, string) (map[string]domain.BackupSource, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	all := map[string]domain.BackupSource{}
 	for target, d := range q.disks {
 		all[target] = domain.BackupSource{Size: diskSize, Checkpoints: slices.Clone(d.checkpoints)}
@@ -61,6 +75,8 @@ func (q *qemu) Sources(context.Context, string) (map[string]domain.BackupSource,
 }
 
 func (q *qemu) Keep(_ context.Context, _ string, checkpoints []string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for _, d := range q.disks {
 		d.checkpoints = slices.DeleteFunc(d.checkpoints, func(name string) bool { return !slices.Contains(checkpoints, name) })
 	}
@@ -68,6 +84,8 @@ func (q *qemu) Keep(_ context.Context, _ string, checkpoints []string) error {
 }
 
 func (q *qemu) Begin(_ context.Context, _ string, b domain.Backup, files []*os.File) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.begins++
 	q.open = len(files)
 	if q.refuse != nil {
@@ -90,11 +108,15 @@ func (q *qemu) Begin(_ context.Context, _ string, b domain.Backup, files []*os.F
 }
 
 func (q *qemu) Renew(_ context.Context, _ string, set int, _ *os.File) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.renewed = append(q.renewed, set)
 	return nil
 }
 
 func (q *qemu) Serve(_ context.Context, _ string, disks []domain.ServedDisk, _ *os.File) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for _, d := range disks {
 		if j := q.jobs[d.Target]; j == nil || j.ended {
 			return fmt.Errorf("disk %s: %w", d.Target, domain.ErrChanged)
@@ -107,6 +129,8 @@ func (q *qemu) Serve(_ context.Context, _ string, disks []domain.ServedDisk, _ *
 }
 
 func (q *qemu) Jobs(_ context.Context, _ string, disks []domain.BackupDisk) (domain.BackupJobs, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	jobs := domain.BackupJobs{Stalled: q.stalled}
 	for _, d := range disks {
 		j := q.jobs[d.Target]
@@ -123,6 +147,8 @@ func (q *qemu) Jobs(_ context.Context, _ string, disks []domain.BackupDisk) (dom
 }
 
 func (q *qemu) End(_ context.Context, _ string, disks []domain.BackupDisk) (bool, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	ended := true
 	q.served = nil
 	for _, d := range disks {
@@ -139,6 +165,8 @@ func (q *qemu) End(_ context.Context, _ string, disks []domain.BackupDisk) (bool
 }
 
 func (q *qemu) Close(_ context.Context, _ string, disks []domain.BackupDisk) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for _, d := range disks {
 		if j := q.jobs[d.Target]; j != nil && !j.ended {
 			return errors.New("the file is in use")

@@ -34,7 +34,7 @@ var id = strings.Repeat("a", 64)
 // rig is Backups on a fake QEMU. The files are real.
 type rig struct {
 	*backup.Backups
-	qemu
+	*qemu
 	store  *vmtest.Store
 	vm     *table.VM
 	folder string
@@ -107,7 +107,7 @@ func (r *rig) start(t *testing.T) {
 	on, _ := r.store.Container("c")
 	r.vm = vms.Recover(on)
 	r.Backups = backup.New(backup.Options{
-		Table: vms, Tasks: r.tasks, Domains: &r.qemu, Files: volume{r}, Volumes: r, Freezes: r, Moves: r, Pods: r, Conditions: r,
+		Table: vms, Tasks: r.tasks, Domains: r.qemu, Files: volume{r}, Volumes: r, Freezes: r, Moves: r, Pods: r, Conditions: r,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	r.Recover()
@@ -140,6 +140,8 @@ func (volume) Listen(folder, name string) (*os.File, error) {
 func (v volume) Room(b record.Backup) (free, size int64, err error) {
 	v.answer("room")
 	free, size, err = disk.Backups{}.Room(b)
+	v.qemu.mu.Lock()
+	defer v.qemu.mu.Unlock()
 	if v.full {
 		free = 0
 	} else {
@@ -157,14 +159,22 @@ func (r *rig) Room(record.Container, vmspec.Disk, int64) (*os.File, int64, error
 }
 
 func (r *rig) Freeze(context.Context, *table.VM, time.Duration) error {
+	r.qemu.mu.Lock()
+	defer r.qemu.mu.Unlock()
 	r.frozen = r.unable == nil
 	r.begun = func() { r.frozen = r.frozen && !r.thaws }
 	return r.unable
 }
 
-func (r *rig) Frozen(context.Context, *table.VM) (bool, error) { return r.frozen, nil }
+func (r *rig) Frozen(context.Context, *table.VM) (bool, error) {
+	r.qemu.mu.Lock()
+	defer r.qemu.mu.Unlock()
+	return r.frozen, nil
+}
 
 func (r *rig) Thaw(context.Context, *table.VM) error {
+	r.qemu.mu.Lock()
+	defer r.qemu.mu.Unlock()
 	r.frozen = false
 	return nil
 }

@@ -106,7 +106,11 @@ func (n *networks) Connect(_ context.Context, p netsetup.Plan) error {
 	return n.set(p, "connect", func(one *network) { one.connected = true })
 }
 
-func (n *networks) Keep(_ *table.VM, p netsetup.Plan) { n.kept = append(n.kept, p.ID) }
+func (n *networks) Keep(_ *table.VM, p netsetup.Plan) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.kept = append(n.kept, p.ID)
+}
 
 func (n *networks) Undo(_ context.Context, r record.Container, c record.PluggedCard) error {
 	n.mu.Lock()

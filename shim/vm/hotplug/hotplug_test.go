@@ -121,9 +121,14 @@ func (r *rig) locked(change func()) {
 	change()
 }
 
-func (r *rig) Moving(*table.VM) bool { return r.moving }
-func (r *rig) Update(*table.VM)      { r.updates++ }
-func (r *rig) LookAgain(*table.VM)   { r.looks++ }
+func (r *rig) Moving(*table.VM) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.moving
+}
+
+func (r *rig) Update(*table.VM)    { r.locked(func() { r.updates++ }) }
+func (r *rig) LookAgain(*table.VM) { r.locked(func() { r.looks++ }) }
 
 func (r *rig) ContainerStatus(_ context.Context, in *runtimeapi.ContainerStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
 	if in.GetContainerId() != id {
@@ -339,7 +344,7 @@ func TestAttachAndDetach(t *testing.T) {
 		d, err = r.order(t, order.Status, `{"name": "v0"}`)
 		assert.NilError(t, err)
 		assert.Equal(t, d, want)
-		assert.Equal(t, r.updates, 2)
+		r.locked(func() { assert.Equal(t, r.updates, 2) })
 
 		for range 2 {
 			d, err = r.detach(t, "v0")

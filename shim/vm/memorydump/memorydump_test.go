@@ -116,8 +116,24 @@ func (r *rig) turn(t *testing.T) {
 	unlock()
 }
 
-func (r *rig) Moving(*table.VM) bool { return r.moving }
-func (r *rig) Update(*table.VM)      { r.tells++ }
+func (r *rig) Moving(*table.VM) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.moving
+}
+
+func (r *rig) Update(*table.VM) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tells++
+}
+
+// count returns one of the rig's counters while a dump may be under way.
+func (r *rig) count(of *int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return *of
+}
 
 func (r *rig) Write(ctx context.Context, _ string, to domain.Dump, f *os.File) error {
 	defer f.Close()
@@ -140,6 +156,8 @@ func (r *rig) Write(ctx context.Context, _ string, to domain.Dump, f *os.File) e
 }
 
 func (r *rig) Clear(string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.cleared++
 	return nil
 }
@@ -205,7 +223,7 @@ func TestDump(t *testing.T) {
 			assert.NilError(t, err)
 			assert.Equal(t, d.State, order.DumpWriting)
 		}
-		assert.Equal(t, r.starts, 1)
+		assert.Equal(t, r.count(&r.starts), 1)
 		assert.Assert(t, r.vm.Record().Dumping())
 		if _, err := r.dump(t, "vm-2.memory.dump"); !errors.Is(err, vmerrors.ErrState) {
 			t.Errorf("another dump meanwhile: %v", err)
@@ -217,9 +235,9 @@ func TestDump(t *testing.T) {
 		assert.Equal(t, d.State, order.DumpCompleted)
 		assert.Equal(t, d.File, "vm-1.memory.dump")
 		assert.Assert(t, !d.Start.IsZero() && d.End.After(d.Start))
-		assert.Equal(t, r.starts, 1)
+		assert.Equal(t, r.count(&r.starts), 1)
 		assert.Equal(t, r.files(t), "vm-1.memory.dump")
-		assert.Assert(t, r.tells >= 2)
+		assert.Assert(t, r.count(&r.tells) >= 2)
 
 		_, err = r.dump(t, "vm-2.memory.dump")
 		assert.NilError(t, err)
@@ -254,7 +272,7 @@ func TestRefusals(t *testing.T) {
 	if _, err := r.dump(t, "vm.memory.dump"); !errors.Is(err, vmerrors.ErrState) {
 		t.Errorf("a guest that moves: %v", err)
 	}
-	assert.Equal(t, r.starts, 0)
+	assert.Equal(t, r.count(&r.starts), 0)
 	assert.Equal(t, r.files(t), "")
 }
 
@@ -296,10 +314,10 @@ func TestRestart(t *testing.T) {
 		assert.Equal(t, d.State, order.DumpFailed)
 		assert.Assert(t, strings.Contains(d.Message, "the shim restarted"))
 		assert.Equal(t, r.files(t), "")
-		assert.Equal(t, r.cleared, 1)
+		assert.Equal(t, r.count(&r.cleared), 1)
 		r.start(t)
 		synctest.Wait()
-		assert.Equal(t, r.cleared, 1)
+		assert.Equal(t, r.count(&r.cleared), 1)
 		_, err := r.dump(t, "again.memory.dump")
 		assert.NilError(t, err)
 		assert.Equal(t, r.state(t).State, order.DumpWriting)
