@@ -185,6 +185,19 @@ cluster-shell: ## Open a shell in the cluster's network, where kubectl works
 unit: ## Run the tests that need neither root, QEMU, a network nor built tools; FLAGS=-cover
 	@NODEVIRT_UNIT=1 go test -tags $(TAGS) $(LEAN) -parallel 16 $(FLAGS) $$(go list $(PKG) | grep -v /test/e2e)
 
+.PHONY: race test-race
+
+# The tests of make unit. -vet=off: go vet ran before. The race detector needs its own build of all packages.
+race: packages build ## Run the units with Go's race detector
+	NODEVIRT_UNIT=1 $(GOTEST) -race -tags $(TAGS) $(LEAN) -vet=off -p 2 -parallel 16 -timeout $(TIMEOUT) $(FLAGS) $$(go list $(PKG) | grep -v /test/e2e)
+
+# A test fails if the detector has reported a race in the log of its node's shim. Afterwards the shim is the
+# ordinary one again.
+test-race: packages tools kubernetes build ## Run the tests on a node with a shim that has Go's race detector
+	CGO_ENABLED=1 go build -race -tags $(TAGS) -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/nodevirt-shim
+	$(GOTEST) -tags $(TEST_TAGS) $(LEAN) -vet=off -count 1 -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/...; \
+	code=$$?; $(MAKE) --no-print-directory build && exit $$code
+
 # -count 1: Go's cache ignores changes of the programs that a test runs. -vet=off: go vet ran before.
 test: packages tools kubernetes build ## Run the units, and the tests on a node with real components; SLOW=1 for the slow ones, too
 	@test/tools/build promtool render crds

@@ -47,6 +47,9 @@ func end(t testing.TB, n *Node, dir string) {
 		} else if err := n.Sound(ctx); err != nil {
 			t.Error(err)
 		}
+		if report := n.race(); report != "" {
+			t.Error(report)
+		}
 		if err := n.Stop(ctx); err != nil {
 			t.Errorf("stop node: %v", err)
 		}
