@@ -44,12 +44,20 @@ func again(args []string, pkg string, tests []string) []string {
 	return append(out, "-run", "^("+strings.Join(names, "|")+")$")
 }
 
-// late names the tests that passed at the second try, for those who look for what is unsteady.
-func late(of map[string][]string) string {
+// late names the tests that passed at the second try, and whether each is on the list of unsteady tests.
+func late(of map[string][]string, known []unsteady) string {
 	var b strings.Builder
 	b.WriteString("\nFailed once, and passed at the second try:\n")
 	for _, pkg := range slices.Sorted(maps.Keys(of)) {
-		fmt.Fprintf(&b, "  %s of %s\n", strings.Join(of[pkg], ", "), pkg)
+		for _, test := range of[pkg] {
+			on := "not in " + listFile + ": add it there, and repair it"
+			for _, u := range known {
+				if u.test == test && strings.HasSuffix(pkg, "/"+u.pkg) {
+					on = "unsteady since " + u.since
+				}
+			}
+			fmt.Fprintf(&b, "  %s of %s: %s\n", test, pkg, on)
+		}
 	}
 	return b.String()
 }

@@ -4,7 +4,8 @@
 // exit code.
 //
 // With -again=N as its first argument, it runs failed tests a second time, if they are at most N, and
-// nothing else failed. If they pass, it names them, and ends with 0.
+// nothing else failed. If they pass, it names them, and ends with 0. unsteady.tsv lists those for which
+// that is known.
 package main
 
 import (
@@ -55,8 +56,9 @@ func run(ctx context.Context, args []string, out io.Writer) (code int, err error
 			return code, err
 		}
 	}
-	r.print(late(of))
-	return 0, nil
+	known, err := readUnsteady(list)
+	r.print(late(of, known))
+	return 0, err
 }
 
 // once runs go test and reports it.
