@@ -2,7 +2,9 @@ package netsetup
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"sigs.k8s.io/knftables"
@@ -39,6 +41,22 @@ func (s *Setup) addFilter(ctx context.Context, p Plan) error {
 		}
 		return nil
 	})
+}
+
+// Free forwards to guests also the ports that a plan has reserved, once the caller needs them no more. A namespace that is
+// gone is no error.
+func (s *Setup) Free(ctx context.Context, p Plan) error {
+	if err := p.check(); err != nil || !slices.ContainsFunc(p.NICs, func(n NIC) bool { return n.Reserved != 0 }) {
+		return err
+	}
+	p.NICs = slices.Clone(p.NICs)
+	for i := range p.NICs {
+		p.NICs[i].Reserved = 0
+	}
+	if err := s.addFilter(ctx, p); err != nil && !errors.Is(err, errGone) {
+		return fmt.Errorf("forward reserved ports of pod network %s: %w", p.Netns, err)
+	}
+	return nil
 }
 
 func (s *Setup) removeFilter(ctx context.Context, p Plan) error {

@@ -54,6 +54,32 @@ func TestMasqueradedGuestHasAPrivateAddress(t *testing.T) {
 	}
 }
 
+// TestReservedPort: a port that a plan reserves is the pod's, until it is freed. Connections of the guest go on.
+func TestReservedPort(t *testing.T) {
+	n := newNode(t)
+	pod := n.addPod(t)
+	on := masqueraded(pod)
+	on.Interfaces[0].Reserved = 49152
+	m := n.start(t, idA, on)
+	m.configure(t, m.dhcp(t, "system"))
+	serveIn(t, m.ns, ":49152", "guest")
+	serveIn(t, pod, "10.88.1.2:49152", "pod")
+	m.serve(t, "guest")
+	if got := ask(t, hostNamespace, "10.88.1.2:49152"); got != "pod" {
+		t.Errorf("the reserved port answers %q", got)
+	}
+	for range 2 {
+		if err := n.setup.Free(t.Context(), m.plan); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, port := range []string{"49152", "80"} {
+		if got := ask(t, hostNamespace, "10.88.1.2:"+port); got != "guest" {
+			t.Errorf("port %s answers %q", port, got)
+		}
+	}
+}
+
 func TestOtherPortsStayWithSidecars(t *testing.T) {
 	n := newNode(t)
 	pod := n.addPod(t)

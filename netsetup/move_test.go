@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -238,5 +239,95 @@ func TestBridgeThatIsHalfMarked(t *testing.T) {
 		}
 		n.undo(t, plan)
 		same(t, "pod", before, state(t, pod))
+	}
+}
+
+// TestSilentWithoutTheGuest: on a network whose plug-in gives each pod the guest's MAC and IP addresses, a pod without
+// the guest sends nothing: neither the one that waits, nor one whose guest did not come, nor one whose guest has left.
+// The pod with the guest announces it.
+func TestSilentWithoutTheGuest(t *testing.T) {
+	n := newNode(t)
+	own := MAC{2, 0, 0, 0, 0, 0x43}
+	conf := map[string]any{
+		"cniVersion": "0.4.0", "name": "net5", "type": "bridge", "bridge": "cni5", "runtimeConfig": map[string]any{"mac": own.String()},
+		"ipam": map[string]any{"type": "static", "addresses": []map[string]any{{"address": "10.77.5.1/24"}, {"address": "fd00:77:5::1/64"}}},
+	}
+	t.Cleanup(func() { removeLink(t, "cni5") })
+	pod := func(id string) (string, Pod) {
+		netns := n.addPod(t)
+		return netns, Pod{Netns: netns, Interfaces: []Interface{{Name: "net5", MAC: net.HardwareAddr(own)}}, Waits: id != "source"}
+	}
+	add := func(id, netns string) {
+		runCNI(t, conf, "ADD", id, netns, "net5")
+		t.Cleanup(func() { runCNI(t, conf, "DEL", id, netns, "net5") })
+	}
+	source, onSource := pod("source")
+	add("source", source)
+	m := n.start(t, idA, onSource)
+	sourcePlan := m.plan
+	announce := func(p Plan) {
+		t.Helper()
+		if err := n.setup.Announce(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	announce(sourcePlan)
+	var at int
+	wait.Until(t, "the switch knows the guest", func() bool { at = portOf(t, "cni5", own); return at != 0 })
+	router := sourcePlan.NICs[0].BridgeMAC
+	if got := portOf(t, "cni5", router); got != at {
+		t.Errorf("the guest is at port %d, and its router at %d", at, got)
+	}
+
+	// The plug-in announces an address by frames that no filter sees; the next announcement of the guest follows.
+	quiet := func(when string, do func()) {
+		t.Helper()
+		announce(sourcePlan)
+		do()
+		time.Sleep(3 * time.Second) // the kernel looks for duplicates of its addresses, and reports multicast groups
+		for what, mac := range map[string]MAC{"guest": own, "router": router} {
+			if got := portOf(t, "cni5", mac); got != at {
+				t.Errorf("%s: the %s is at port %d, and was at %d", when, what, got, at)
+			}
+		}
+	}
+	targetPod := func(id string) (string, Pod) {
+		netns, on := pod(id)
+		if err := n.setup.Silence(t.Context(), netns, "net5"); err != nil {
+			t.Fatal(err)
+		}
+		add(id, netns)
+		return netns, on
+	}
+	target, onTarget := targetPod("first")
+	quiet("beside a pod that is silent", func() {
+		run(t, target, "ip", "link", "set", "net5", "down")
+		run(t, target, "ip", "link", "set", "net5", "up")
+	})
+	var plan Plan
+	var tap *os.File
+	quiet("beside a pod that waits", func() { plan, tap = n.await(t, idB, onTarget) })
+	quiet("beside a pod whose guest did not come", func() { n.undo(t, plan) })
+
+	_, onTarget = targetPod("second")
+	plan, tap = n.await(t, strings.Replace(idB, "b0", "c0", 1), onTarget)
+	if err := n.setup.Own(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
+	m.plan = plan
+	m.plugInto(tap)
+	announce(plan)
+	wait.Until(t, "the switch knows the guest's new port", func() bool { return portOf(t, "cni5", own) != at })
+	wait.Until(t, "the switch knows the new port of the guest's router", func() bool { return portOf(t, "cni5", router) == portOf(t, "cni5", own) })
+	at = portOf(t, "cni5", own)
+	sourcePlan, plan = plan, sourcePlan
+	quiet("beside a pod whose guest has left", func() {
+		if err := n.setup.Leave(t.Context(), plan); err != nil {
+			t.Fatal(err)
+		}
+		n.undo(t, plan)
+	})
+	if got := run(t, source, "ip", "addr", "show", "net5"); !strings.Contains(got, own.String()) {
+		t.Errorf("the source's pod has %s", got)
 	}
 }

@@ -68,7 +68,7 @@ func TestMoveOfAPodsAddress(t *testing.T) {
 	m := n.start(t, idA, on(source))
 	run(t, m.ns, "ip", "addr", "add", "10.77.4.1/24", "dev", card)
 	echo(t, m.ns, "10.77.4.1:80")
-	if err := n.setup.Silence(t.Context(), target); err != nil {
+	if err := n.setup.Silence(t.Context(), target, podInterface); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := dial(t, client, "10.77.4.1:80")
@@ -126,7 +126,7 @@ func TestSilence(t *testing.T) {
 		t.Fatalf("the pod answers %q", got)
 	}
 	for range 2 {
-		if err := n.setup.Silence(t.Context(), pod); err != nil {
+		if err := n.setup.Silence(t.Context(), pod, podInterface); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,6 +23,9 @@ type Pod struct {
 	Interfaces []Interface
 	// Silent says that another pod may have the same address: see [Setup.Silence].
 	Silent bool
+	// Waits says that the guest is in another pod, and comes by migration. Until [Setup.Own] this pod sends nothing
+	// on the networks of the guest's cards.
+	Waits bool
 }
 
 // Interface is one of the pod's interfaces, and the settings of the guest's card for it.
@@ -64,6 +67,8 @@ type Plan struct {
 
 	// Silent keeps the pod's own network stack silent if the guest takes its address.
 	Silent bool `json:"silent,omitempty"`
+	// Waits keeps the pod from the networks of a guest that comes.
+	Waits bool `json:"waits,omitempty"`
 
 	// Sysctls are settings of the pod that change while the VM exists.
 	Sysctls []Sysctl `json:"sysctls,omitempty"`
@@ -73,7 +78,7 @@ type Plan struct {
 // container's id in hex digits. It changes nothing. The error is ErrNoAddress for a pod without
 // an address, and ErrInUse if another VM has the interface.
 func (s *Setup) Plan(ctx context.Context, id string, pod Pod) (Plan, error) {
-	p := Plan{ID: id, Netns: pod.Netns, Silent: pod.Silent}
+	p := Plan{ID: id, Netns: pod.Netns, Silent: pod.Silent, Waits: pod.Waits}
 	interfaces := pod.Interfaces
 	if len(interfaces) == 0 {
 		interfaces = []Interface{{}}

@@ -74,6 +74,7 @@ type step struct {
 func (s *Setup) steps() []step {
 	return []step{
 		{"silence", s.silence, stays},
+		{"hold", s.hold, s.Own},
 		{"bridge", eachWired(addBridge), eachWiredBack(removeBridge)}, // marks the owner: done before, undone after all that follows
 		{"filter", s.addFilter, s.removeFilter},
 		{"sysctls", setSysctls, restoreSysctls},

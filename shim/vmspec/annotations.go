@@ -114,6 +114,21 @@ func TakesPodAddress(annotations map[string]string) bool {
 	return Spec{Interfaces: cardsOf(annotations)}.TakesPodAddress()
 }
 
+// GuestInterfaces returns the names, in a pod with these annotations, of the interfaces whose addresses its guest has.
+// That of the pod network is one only if the pod's address moves with the guest.
+func GuestInterfaces(annotations map[string]string) []string {
+	var all []string
+	if AddressMoves(annotations) && TakesPodAddress(annotations) {
+		all = append(all, podDevice)
+	}
+	for _, i := range cardsOf(annotations) {
+		if i.Binding != BindingMasquerade && !i.OnPodNetwork() {
+			all = append(all, i.Device)
+		}
+	}
+	return all
+}
+
 // cardsOf returns the network cards of a pod with these annotations; none if they are wrong, or of a plain pod.
 func cardsOf(annotations map[string]string) []Interface {
 	w, err := readAnnotations(annotations)

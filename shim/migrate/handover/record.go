@@ -52,6 +52,9 @@ type Record struct {
 // an error. The migration itself resumes a guest that it paused.
 func (r Record) MayResume() bool { return r.State == Kept || r.State == Taken }
 
+// Here reports whether the node has the VM's guest, running or paused: its copy elsewhere never ran.
+func (r Record) Here() bool { return r.State == Sending || r.MayResume() }
+
 // check returns an error if the record is not one of this program's.
 func (r Record) check() error {
 	if r.Version != version {

@@ -70,6 +70,7 @@ func (s *starts) admit(ctx context.Context, v *table.VM) error {
 		return err
 	}
 	s.helpers.keep(v)
+	s.announcer.announce(v)
 	if r.Domain.PID != 0 {
 		s.placeThreads(ctx, r)
 		if err := newTagger(s.parts).write(ctx, r); err != nil {

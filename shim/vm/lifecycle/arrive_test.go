@@ -79,12 +79,20 @@ func TestWaitForGuest(t *testing.T) {
 			must(t, n.Admit(t.Context(), v))
 		}
 		time.Sleep(time.Millisecond)
+		if n.network.Announced(id) == 0 {
+			t.Error("the guest that came is not announced")
+		}
 		if r := n.rec(t, id); r.Incoming != "" || r.Domain.PID == 0 || n.conditions.StateOf(id).Status != domain.StatusRunning {
 			t.Errorf("record %+v", r)
 		}
 		n.libvirt.End(r.Domain.UUID, domain.ReasonShutdown)
 		time.Sleep(time.Millisecond)
 		n.wantEnd(t, id, 0, "Completed", "")
+		announced := n.network.Announced(id)
+		time.Sleep(time.Minute)
+		if len(n.network.Silent()) > 0 || n.network.Announced(id) != announced {
+			t.Errorf("silent: %v, announced %d times, then %d", n.network.Silent(), announced, n.network.Announced(id))
+		}
 		must(t, n.Remove(t.Context(), id))
 		n.wantNothing(t)
 	})
@@ -104,6 +112,9 @@ func TestStopWaiting(t *testing.T) {
 			n.arrive(t, id)
 			must(t, n.Stop(t.Context(), id, time.Minute))
 			n.wantEnd(t, id, 1, "MigrationRefused", "its container is stopped")
+			if len(n.network.Silent()) != 1 || n.network.Announced(id) > 0 {
+				t.Errorf("silent: %v, announced %d times", n.network.Silent(), n.network.Announced(id))
+			}
 			if len(n.running()) > 0 {
 				t.Errorf("left: %v", n.running())
 			}
@@ -133,6 +144,37 @@ func TestGuestLeft(t *testing.T) {
 		n.libvirt.End(n.rec(t, id).Domain.UUID, domain.ReasonDestroyed)
 		time.Sleep(time.Millisecond)
 		n.wantEnd(t, id, 0, "Migrated", "another node")
+		if len(n.network.Silent()) != 1 {
+			t.Error("the pod gets the addresses of the guest that has left, and is not silent")
+		}
+	})
+}
+
+// TestAnnounce: a guest is announced for a while, as long as it is here, and again for a later reason.
+func TestAnnounce(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		n.run(t)
+		id := n.started(t, "pod")
+		v, err := n.table.Find(id)
+		must(t, err)
+		n.Announce(v)
+		time.Sleep(time.Second)
+		if got := n.network.Announced(id); got < 4 {
+			t.Errorf("announced %d times within a second", got)
+		}
+		n.moves.SetElsewhere(id, true)
+		before := n.network.Announced(id)
+		time.Sleep(time.Minute)
+		if got := n.network.Announced(id); got != before {
+			t.Errorf("announced %d times while another node may have the guest", got-before)
+		}
+		n.moves.SetElsewhere(id, false)
+		n.Announce(v)
+		n.Announce(v)
+		time.Sleep(time.Minute)
+		if got := n.network.Announced(id) - before; got < 9 || got > 10 {
+			t.Errorf("announced %d times after two reasons at once", got)
+		}
 	})
 }
 

@@ -183,6 +183,13 @@ type Network interface {
 	Connect(ctx context.Context, p netsetup.Plan) error
 	Undo(ctx context.Context, p netsetup.Plan) error
 	Release(ctx context.Context, one netsetup.Plan) error
+	// Own lets a pod whose guest has come reach the guest's networks, Announce has switches learn that the guest is here,
+	// and Leave keeps the pod of a guest that has left from its networks.
+	Own(ctx context.Context, p netsetup.Plan) error
+	Announce(ctx context.Context, p netsetup.Plan) error
+	Leave(ctx context.Context, p netsetup.Plan) error
+	// Free forwards the ports to the guest that were reserved for its migration.
+	Free(ctx context.Context, p netsetup.Plan) error
 	Sweep(ctx context.Context, known func(id string) bool) error
 	dhcp
 }
@@ -286,6 +293,8 @@ type Moves interface {
 	Recover(v *table.VM)
 	// MayResume reports whether the VM's guest is this node's to resume.
 	MayResume(v *table.VM) bool
+	// Here reports whether the VM's guest is on this node, also while it is copied.
+	Here(v *table.VM) bool
 	// Left reports whether the VM's guest has left for another node.
 	Left(v *table.VM) bool
 	// End refuses the guest that a VM waits for. If the guest came meanwhile, that is no error.

@@ -166,6 +166,7 @@ func (c *recovery) recoverState(ctx context.Context, v *table.VM, r record.Conta
 			return c.consoles.Follow(consoleOf(c.layout, r))
 		}
 		c.helpers.keep(v)
+		c.starts.announcer.keep(v)
 		c.ends.watch(v)
 		return c.consoles.Follow(consoleOf(c.layout, r))
 	}

@@ -39,12 +39,14 @@ type starts struct {
 	ends    *ends
 	dhcp    *dhcpKeeper
 	helpers *helperKeeper
+
+	announcer *announcer
 }
 
 func newStarts(o Options, down *teardown, ends *ends, dhcp *dhcpKeeper, helpers *helperKeeper, late *unanswered) *starts {
 	return &starts{
 		table: o.Table, sandboxes: o.Sandboxes, libvirtd: o.Connection, conditions: o.Conditions, events: o.Events, moves: o.Moves,
-		metrics: o.Metrics, tracing: o.Tracing, log: o.Logger, runFolders: o.RunFolders, down: down, ends: ends, dhcp: dhcp, helpers: helpers,
+		metrics: o.Metrics, tracing: o.Tracing, log: o.Logger, runFolders: o.RunFolders, down: down, ends: ends, dhcp: dhcp, helpers: helpers, announcer: newAnnouncer(o),
 		parts: parts{
 			table: o.Table, groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, filesystems: o.Filesystems, hooks: o.Hooks, disks: o.DiskAttacher,
 			domains: o.Domains, observer: o.Observer, processes: o.Processes, agents: o.Agents, describer: o.Describer, layout: o.Layout,

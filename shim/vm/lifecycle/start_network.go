@@ -62,6 +62,7 @@ func (p parts) plan(ctx context.Context, r record.Container, id, netns string, c
 		Searches:    withSubdomain(dns.searches, r.Spec.Subdomain, r.Sandbox.Value.GetMetadata().GetNamespace()),
 		Interfaces:  interfaces,
 		Silent:      vmspec.AddressMoves(r.Sandbox.Value.GetAnnotations()),
+		Waits:       r.Incoming != "",
 	})
 }
 

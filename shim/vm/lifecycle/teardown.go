@@ -67,6 +67,9 @@ func (t *teardown) removeGroup(_ context.Context, r *record.Container) error {
 }
 
 func (t *teardown) removeNetwork(ctx context.Context, r *record.Container) error {
+	if err := t.leaveNetworks(ctx, *r); err != nil {
+		return err // what follows gives the guest's addresses to the pod
+	}
 	err := t.removeCards(ctx, r)
 	if r.Network == nil {
 		return err

@@ -102,6 +102,8 @@ type rig struct {
 	diskBytes uint64
 	// other is the disk whose file is another one here.
 	other string
+	// announced has an entry for each announcement of a guest, which says whether it was here.
+	announced []bool
 	// looks is called while a source looks at its domain; may be nil.
 	looks func()
 }
@@ -202,7 +204,13 @@ func (r *rig) Yield(*table.VM) error                    { return r.note("yield")
 func (r *rig) Reclaim(*table.VM) error                  { return r.note("reclaim") }
 func (r *rig) Reserve(context.Context, *table.VM) error { return r.note("reserve") }
 func (r *rig) Inherit(*table.VM) error                  { return r.note("inherit") }
-func (r *rig) Settle(context.Context, *table.VM) error  { return r.note("settle") }
+func (r *rig) Announce(v *table.VM) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.announced = append(r.announced, r.Here(v))
+}
+func (r *rig) Free(*table.VM)                          {}
+func (r *rig) Settle(context.Context, *table.VM) error { return r.note("settle") }
 
 func (r *rig) change(ctx context.Context, v *table.VM, do func(*record.Container)) error {
 	unlock, err := v.Lock(ctx)

@@ -57,6 +57,10 @@ type Life interface {
 	Reclaim(v *table.VM) error
 	Reserve(ctx context.Context, v *table.VM) error
 	Inherit(v *table.VM) error
+	// Announce has switches learn that the guest is here, as long as it is. It does not wait.
+	Announce(v *table.VM)
+	// Free gives a guest that has come the port of its pod by which it came. It does not wait.
+	Free(v *table.VM)
 	// Settle records the end of a guest that has ended.
 	Settle(ctx context.Context, v *table.VM) error
 }
@@ -220,6 +224,15 @@ func (m *Moves) MayResume(v *table.VM) bool {
 		return false
 	}
 	return one == nil || one.ends() == nil || one.ends().Record().MayResume()
+}
+
+// Here reports whether the VM's guest is on this node, also while it is copied. It reads memory alone.
+func (m *Moves) Here(v *table.VM) bool {
+	one, broken := m.node.of(v).last()
+	if broken != nil || v.Record().Incoming != "" {
+		return false
+	}
+	return one == nil || one.ends() == nil || one.ends().Record().Here()
 }
 
 // Progress returns how far the copy of a VM's guest to another node is; nil if there is none, or if

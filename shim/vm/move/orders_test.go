@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -349,6 +350,24 @@ func TestSendExcludes(t *testing.T) {
 	if moves := <-waiting; !moves {
 		t.Error("a backup could begin while the VM was about to move")
 	}
+}
+
+// TestSourceAnnounces: the source announces its guest when a target's pod has been made, and once more when the guest
+// has stayed.
+func TestSourceAnnounces(t *testing.T) {
+	r := newRig(t)
+	v := r.sends(t, order.Sending{})
+	announced := func() []bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return slices.Clone(r.announced)
+	}
+	assert.DeepEqual(t, announced(), []bool{true, true})
+	if _, err := do[order.Report](t, r, v, order.Cancel, order.Migration{Migration: uid}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { return len(announced()) == 3 })
+	assert.Assert(t, announced()[2])
 }
 
 // TestEndBeforeTheOrder: a container that waits and got no order can be stopped.

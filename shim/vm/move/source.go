@@ -75,6 +75,7 @@ func (m *sources) identify(ctx context.Context, v *table.VM, a order.Departure) 
 			return order.Identity{}, err
 		}
 		s.set(one)
+		m.o.Life().Announce(v) // the target's pod may have announced itself
 	}
 	return order.Identity{Fingerprint: one.identity.Fingerprint().String(), Guest: &own}, nil
 }
@@ -129,6 +130,7 @@ func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order
 	if err != nil {
 		return order.Report{}, err
 	}
+	m.o.Life().Announce(v)
 	m.o.Tasks.Run(func(ctx context.Context) { m.copy(ctx, v, one, a, begun, dialer) })
 	return one.report(), nil
 }
@@ -384,6 +386,7 @@ func (m *sources) settle(ctx context.Context, v *table.VM, one *migration, dial 
 	one.finished()
 	m.unsettled(v, one, false)
 	log.Info("a migration ended", "migration", one.uid, "state", one.source.Record().State, "reason", one.source.Record().Reason)
+	m.o.Life().Announce(v) // a guest that has stayed: the target's pod is removed only now
 	if err := m.o.Life().Settle(context.WithoutCancel(ctx), v); err != nil {
 		log.Error("asking for the state of a VM failed", "error", err)
 	}

@@ -259,6 +259,7 @@ func (m *targets) serve(v *table.VM, one *migration, l *link.Listener, began <-c
 		if err := l.Run(ctx); err != nil {
 			table.Logger(m.o.Logger, v.Record()).Error("serving a migration's source failed", "error", err)
 		}
+		m.o.Life().Free(v)
 	})
 }
 

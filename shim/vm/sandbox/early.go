@@ -26,17 +26,21 @@ const metadataExtension = "metadata"
 // give a pod its address.
 const lookEvery = 5 * time.Millisecond
 
-// waitsForAddress reports whether a pod waits for a guest which has the pod's address.
-func waitsForAddress(config *runtimeapi.PodSandboxConfig) bool {
+// waiting returns the interfaces of a pod that waits for a guest which has their addresses; none for another pod.
+func waiting(config *runtimeapi.PodSandboxConfig) []string {
 	given := config.GetAnnotations()
-	return vmspec.Migration(given) != "" && vmspec.AddressMoves(given) && vmspec.TakesPodAddress(given)
+	if vmspec.Migration(given) == "" {
+		return nil
+	}
+	return vmspec.GuestInterfaces(given)
 }
 
 // Making silences the network of a sandbox that containerd is about to make, as Prepare does for one
 // that is made: CNI plug-ins have a pod announce its address, and its stack would answer in the
 // guest's place. The caller calls end when containerd has answered.
 func (s *Sandboxes) Making(ctx context.Context, config *runtimeapi.PodSandboxConfig) (end func()) {
-	if !waitsForAddress(config) {
+	interfaces := waiting(config)
+	if len(interfaces) == 0 {
 		return func() {}
 	}
 	warn := func(err error) { // Prepare tries again, and reports
@@ -49,7 +53,7 @@ func (s *Sandboxes) Making(ctx context.Context, config *runtimeapi.PodSandboxCon
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := s.silenceUnfinished(ctx, config.GetMetadata()); err != nil && ctx.Err() == nil {
+		if err := s.silenceUnfinished(ctx, config.GetMetadata(), interfaces); err != nil && ctx.Err() == nil {
 			warn(err)
 		}
 	}()
@@ -60,7 +64,7 @@ func (s *Sandboxes) Making(ctx context.Context, config *runtimeapi.PodSandboxCon
 }
 
 // silenceUnfinished waits for the network namespace of a pod's sandbox, and silences it.
-func (s *Sandboxes) silenceUnfinished(ctx context.Context, pod *runtimeapi.PodSandboxMetadata) error {
+func (s *Sandboxes) silenceUnfinished(ctx context.Context, pod *runtimeapi.PodSandboxMetadata, interfaces []string) error {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	for {
@@ -79,7 +83,7 @@ func (s *Sandboxes) silenceUnfinished(ctx context.Context, pod *runtimeapi.PodSa
 				return fmt.Errorf("sandbox %s: %w", one.ID, err)
 			}
 			if netns != "" {
-				return s.silence(ctx, netns)
+				return s.silence(ctx, netns, interfaces...)
 			}
 		}
 	}

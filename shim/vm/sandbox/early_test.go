@@ -72,7 +72,7 @@ func TestMaking(t *testing.T) {
 		all.add(t, waits.GetMetadata(), "/run/netns/waits")
 		time.Sleep(2 * lookEvery)
 		synctest.Wait()
-		if !slices.Equal(n.silenced, []string{"/run/netns/waits"}) {
+		if !slices.Equal(n.silenced, []string{"/run/netns/waits eth0"}) {
 			t.Errorf("silenced %v", n.silenced)
 		}
 		end()

@@ -45,7 +45,7 @@ type Sandboxes struct {
 	unfinished Unfinished
 	conditions conditions
 	tasks      *background.Tasks
-	silence    func(ctx context.Context, netns string) error
+	silence    func(ctx context.Context, netns string, interfaces ...string) error
 	ready      func() error
 	log        *slog.Logger
 }
@@ -59,8 +59,8 @@ type Options struct {
 	Unfinished Unfinished
 	Conditions conditions
 	Tasks      *background.Tasks
-	// Silence is netsetup's: it silences the network stack of a pod. Ready makes its next call short.
-	Silence func(ctx context.Context, netns string) error
+	// Silence is netsetup's: it silences the network stack of a pod on some interfaces. Ready makes its next call short.
+	Silence func(ctx context.Context, netns string, interfaces ...string) error
 	Ready   func() error
 	Logger  *slog.Logger
 }
@@ -93,17 +93,18 @@ func (s *Sandboxes) Intend(handler string, config *runtimeapi.PodSandboxConfig) 
 // Drop removes an intent: containerd reported that it made no sandbox.
 func (s *Sandboxes) Drop(key string) error { return s.intents.RemoveIntent(key) }
 
-// Prepare silences the network of a new sandbox that waits for a guest which has the pod's address: until
-// the guest comes, its source's pod alone answers at that address.
+// Prepare silences the interfaces of a new sandbox that waits for a guest which has their addresses: until the
+// guest comes, its source's pod alone sends and answers with these.
 func (s *Sandboxes) Prepare(ctx context.Context, id string, config *runtimeapi.PodSandboxConfig) error {
-	if !waitsForAddress(config) {
+	interfaces := waiting(config)
+	if len(interfaces) == 0 {
 		return nil
 	}
 	netns, err := s.NetworkNamespace(ctx, id)
 	if err != nil {
 		return err
 	}
-	return s.silence(ctx, netns)
+	return s.silence(ctx, netns, interfaces...)
 }
 
 // Add records that a sandbox, which containerd made as it was intended, is a VM's. It

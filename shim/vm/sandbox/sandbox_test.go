@@ -27,7 +27,7 @@ type node struct {
 	store      *vmtest.Store
 	pods       *vmtest.Pods
 	conditions *vmtest.Conditions
-	silenced   []string // network namespaces
+	silenced   []string // network namespaces, with interfaces
 }
 
 func onNode(t *testing.T, do func(t *testing.T, n *node)) {
@@ -39,8 +39,8 @@ func onNode(t *testing.T, do func(t *testing.T, n *node)) {
 		t.Cleanup(tasks.Stop)
 		n.Sandboxes = New(Options{
 			Table: table.New(n.store, 0, 0), Intents: n.store, Pods: n.pods, Conditions: n.conditions, Tasks: tasks,
-			Silence: func(_ context.Context, netns string) error {
-				n.silenced = append(n.silenced, netns)
+			Silence: func(_ context.Context, netns string, interfaces ...string) error {
+				n.silenced = append(n.silenced, netns+" "+strings.Join(interfaces, ","))
 				return nil
 			},
 			Ready:  func() error { return nil },
@@ -358,15 +358,18 @@ func TestNetworkNamespaceOfASandbox(t *testing.T) {
 	})
 }
 
-// TestPrepare: the pod that waits for a guest with the pod's address is silent from the beginning.
+// TestPrepare: a pod that waits for a guest is silent from the beginning on each interface whose address is the guest's.
 func TestPrepare(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {
 		const masquerade = `{"domain": {"devices": {"interfaces": [{"name": "default", "masquerade": {}}]}}, "networks": [{"name": "default", "pod": {}}]}`
+		const second = `{"domain": {"devices": {"interfaces": [{"name": "default", "masquerade": {}}, {"name": "lan", "bridge": {}}]}},
+			"networks": [{"name": "default", "pod": {}}, {"name": "lan", "multus": {"networkName": "lan"}}]}`
 		const moves, migration = "kubevirt.io/allow-pod-bridge-network-live-migration", "m1"
 		for name, annotations := range map[string]map[string]string{
 			"boots":   {moves: ""},
 			"stays":   {vmspec.AnnotationMigration: migration},
 			"private": {vmspec.AnnotationMigration: migration, moves: "", vmspec.AnnotationVMI: masquerade},
+			"second":  {vmspec.AnnotationMigration: migration, vmspec.AnnotationVMI: second},
 			"waits":   {vmspec.AnnotationMigration: migration, moves: "", vmspec.AnnotationVMI: `{"domain": {"devices": {}}}`},
 		} {
 			config := pod(name)
@@ -374,7 +377,8 @@ func TestPrepare(t *testing.T) {
 			n.pods.Add(name, config.Metadata)
 			must(t, n.Prepare(t.Context(), name, config))
 		}
-		if !slices.Equal(n.silenced, []string{"/run/netns/waits"}) {
+		slices.Sort(n.silenced)
+		if !slices.Equal(n.silenced, []string{"/run/netns/second net1", "/run/netns/waits eth0"}) {
 			t.Errorf("silenced %v", n.silenced)
 		}
 		config := pod("gone")

@@ -51,6 +51,9 @@ func (m *Moves) Recovered() []string {
 	return m.recover
 }
 
+// Here implements move's.
+func (m *Moves) Here(v *table.VM) bool { return m.MayResume(v) }
+
 // MayResume implements move's.
 func (m *Moves) MayResume(v *table.VM) bool {
 	m.mu.Lock()

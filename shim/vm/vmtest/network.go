@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/nodevirt/nodevirt/netsetup"
@@ -21,6 +22,8 @@ type Network struct {
 	made    map[string]map[string]bool // by VM: taps, bridge, connected
 	servers map[string]int             // dnsmasq's process id, by VM
 	lastPID int
+	silent  []string // names of network namespaces whose guests have left
+	told    map[string]int
 }
 
 // NewNetwork returns a node without networks of VMs.
@@ -134,6 +137,57 @@ func (n *Network) Release(ctx context.Context, one netsetup.Plan) error {
 		}
 	}
 	return nil
+}
+
+// Own implements netsetup's.
+func (n *Network) Own(ctx context.Context, _ netsetup.Plan) error {
+	return n.script.enter(ctx, "Network.Own")
+}
+
+// Announce implements netsetup's.
+func (n *Network) Announce(ctx context.Context, p netsetup.Plan) error {
+	if err := n.script.enter(ctx, "Network.Announce"); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.told == nil {
+		n.told = map[string]int{}
+	}
+	n.told[p.ID]++
+	return nil
+}
+
+// Free implements netsetup's.
+func (n *Network) Free(ctx context.Context, p netsetup.Plan) error {
+	return n.make(ctx, "Free", p, "free")
+}
+
+// Announced returns how often a VM's guest was announced.
+func (n *Network) Announced(id string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.told[id]
+}
+
+// Leave implements netsetup's.
+func (n *Network) Leave(ctx context.Context, p netsetup.Plan) error {
+	if err := n.script.enter(ctx, "Network.Leave"); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.made[p.ID]["bridge"] { // Undo would have given the guest's addresses to the pod
+		n.silent = append(n.silent, p.Netns)
+	}
+	return nil
+}
+
+// Silent returns the network namespaces that guests have left, before Undo.
+func (n *Network) Silent() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.silent)
 }
 
 // Sweep implements netsetup's.

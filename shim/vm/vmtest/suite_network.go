@@ -45,6 +45,17 @@ func TestNetwork(t *testing.T, n lifecycle.Network, netns string) {
 	if err := n.Connect(ctx, p); err != nil {
 		t.Errorf("connect: %v", err)
 	}
+	if err := errors.Join(n.Own(ctx, p), n.Announce(ctx, p), n.Announce(ctx, p)); err != nil {
+		t.Errorf("announce the guest: %v", err)
+	}
+	if err := errors.Join(n.Free(ctx, p), n.Free(ctx, p)); err != nil {
+		t.Errorf("free the ports: %v", err)
+	}
+	for range 2 {
+		if err := n.Leave(ctx, p); err != nil {
+			t.Errorf("leave the network: %v", err)
+		}
+	}
 	_, one, _ := p.Split(p.NICs[0].Card)
 	if err := errors.Join(n.Release(ctx, one), n.Release(ctx, one)); err != nil {
 		t.Errorf("release a card: %v", err)
