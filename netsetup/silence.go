@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -124,7 +125,7 @@ const waitsName = "nodevirt-waits"
 // hold keeps the pod's side of the bridges of a pod that waits for its guest from the network. What the guest itself sends
 // and receives passes: QEMU announces the guest as soon as it runs here.
 func (s *Setup) hold(ctx context.Context, p Plan) error {
-	if !p.Waits {
+	if !p.Waits || !slices.ContainsFunc(p.NICs, NIC.bridged) {
 		return nil
 	}
 	return within(p.Netns, func() error {
@@ -154,7 +155,7 @@ func (s *Setup) hold(ctx context.Context, p Plan) error {
 // Own ends what [Setup.Apply] did to keep a pod from the network while it waited for its guest. The pod's own stack stays
 // silent. A namespace that is gone is no error.
 func (s *Setup) Own(ctx context.Context, p Plan) error {
-	if err := p.check(); err != nil || !p.Waits {
+	if err := p.check(); err != nil || !p.Waits || !slices.ContainsFunc(p.NICs, NIC.bridged) {
 		return err
 	}
 	err := within(p.Netns, func() error {

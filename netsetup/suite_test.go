@@ -10,5 +10,5 @@ import (
 // TestSuite checks that real networks are what the fake ones are.
 func TestSuite(t *testing.T) {
 	s, netns := netsetup.NewNode(t)
-	vmtest.TestNetwork(t, s, netns)
+	vmtest.TestNetwork(t, s, s, netns)
 }

@@ -142,6 +142,9 @@ func enslaveTap(h *netlink.Handle, p Plan, n NIC) error {
 	if err := setMTU(h, tap, n.MTU); err != nil {
 		return err
 	}
+	if err := setMTU(h, bridge, n.MTU); err != nil { // a guest that comes by migration keeps the one that it had
+		return err
+	}
 	if err := h.LinkSetMaster(tap, bridge); err != nil {
 		return fmt.Errorf("make tap a port of %s: %w", n.Bridge, err)
 	}

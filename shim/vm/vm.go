@@ -201,7 +201,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Table: vms, Sandboxes: sandboxes, Agents: agents, Conditions: conditions, Events: events, Moves: moves, Tasks: tasks,
 		Records: o.Records, Images: o.Unpacker, ImageStore: o.Images, Expanded: o.Expander,
 		DiskMaker: o.Disks.Maker, DiskAttacher: o.Disks.Attachments, DiskKeeper: o.Disks.Keeper,
-		Network: o.Network, TPMs: o.TPMs, Filesystems: o.Filesystems, Hooks: o.Hooks, Firmware: uefi.Dirs(), HostDevices: hostdevice.Node{Root: "/"}, Groups: groups, Consoles: o.Consoles,
+		Network: o.Network, Presence: o.Network, TPMs: o.TPMs, Filesystems: o.Filesystems, Hooks: o.Hooks, Firmware: uefi.Dirs(), HostDevices: hostdevice.Node{Root: "/"}, Groups: groups, Consoles: o.Consoles,
 		Domains: o.Driver.Lifecycle, Observer: o.Driver.Observer, Processes: o.Driver.Processes, Witness: processes,
 		Memory: o.Driver.Balloon, Sizes: o.Driver.Sizes, Connection: o.Driver.Connection, Host: o.Driver.Host,
 		Describer: describer, Files: files, Forks: o.Forks, Layout: paths, Metrics: o.Metrics, Tracing: o.Tracing, Logger: o.Logger,

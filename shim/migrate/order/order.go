@@ -73,6 +73,8 @@ type Guest struct {
 	// Cards are the addresses of the cards with the binding bridge, by the cards' names: the
 	// target must have the same.
 	Cards map[string]string `json:"cards,omitempty"`
+	// MTUs are those of the cards, in bytes, by the cards' names: the guest keeps them.
+	MTUs map[string]int `json:"mtus,omitempty"`
 	// Firmware is the guest's UEFI firmware; nil for a BIOS.
 	Firmware *Firmware `json:"firmware,omitempty"`
 	// CPU identifies the node's CPU for a guest that has all of it; empty for a named model.

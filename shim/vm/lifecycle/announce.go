@@ -26,16 +26,16 @@ var announcePauses = []time.Duration{
 
 // announcer has switches learn where guests are that could have moved.
 type announcer struct {
-	network Network
-	moves   Moves
-	tasks   *background.Tasks
-	log     *slog.Logger
+	presence Presence
+	moves    Moves
+	tasks    *background.Tasks
+	log      *slog.Logger
 	// turns count a VM's announcements: a later one ends those that go on.
 	turns table.PerVM[*atomic.Int64]
 }
 
 func newAnnouncer(o Options) *announcer {
-	a := &announcer{network: o.Network, moves: o.Moves, tasks: o.Tasks, log: o.Logger}
+	a := &announcer{presence: o.Presence, moves: o.Moves, tasks: o.Tasks, log: o.Logger}
 	a.turns.New = func(*table.VM) *atomic.Int64 { return new(atomic.Int64) }
 	return a
 }
@@ -68,7 +68,7 @@ func (a *announcer) announce(v *table.VM) {
 func (a *announcer) once(ctx context.Context, r record.Container) error {
 	var errs []error
 	for _, p := range networksOf(r) {
-		errs = append(errs, a.network.Own(ctx, p), a.network.Announce(ctx, p))
+		errs = append(errs, a.presence.Own(ctx, p), a.presence.Announce(ctx, p))
 	}
 	return errors.Join(errs...)
 }
@@ -98,7 +98,7 @@ func (a *announcer) free(v *table.VM) {
 		}
 		var errs []error
 		for _, p := range networksOf(r) {
-			errs = append(errs, a.network.Free(ctx, p))
+			errs = append(errs, a.presence.Free(ctx, p))
 		}
 		err := errors.Join(errs...)
 		if err != nil && ctx.Err() == nil {
@@ -144,7 +144,7 @@ func (t *teardown) leaveNetworks(ctx context.Context, r record.Container) error 
 		return nil
 	}
 	for _, p := range networksOf(r) {
-		if err := t.network.Leave(ctx, p); err != nil {
+		if err := t.presence.Leave(ctx, p); err != nil {
 			return fmt.Errorf("leave the guest's networks: %w", err)
 		}
 	}

@@ -38,6 +38,7 @@ type Options struct {
 	DiskAttacher DiskAttacher
 	DiskKeeper   DiskKeeper
 	Network      Network
+	Presence     Presence
 	TPMs         TPMs
 	Filesystems  Filesystems
 	Hooks        Hooks
@@ -102,7 +103,7 @@ func New(o Options) *Lifecycle {
 	pending := &pending{byName: map[string]*creation{}}
 	late := &unanswered{domains: o.Domains, log: o.Logger}
 	down := &teardown{
-		groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, filesystems: o.Filesystems, layout: o.Layout,
+		groups: o.Groups, network: o.Network, presence: o.Presence, consoles: o.Consoles, tpms: o.TPMs, filesystems: o.Filesystems, layout: o.Layout,
 		disks: o.DiskAttacher, domains: o.Domains, witness: o.Witness, agents: o.Agents, hooks: o.Hooks, hostDevices: o.HostDevices, log: o.Logger,
 	}
 	ends := newEnds(o, down, pending)

@@ -183,6 +183,12 @@ type Network interface {
 	Connect(ctx context.Context, p netsetup.Plan) error
 	Undo(ctx context.Context, p netsetup.Plan) error
 	Release(ctx context.Context, one netsetup.Plan) error
+	Sweep(ctx context.Context, known func(id string) bool) error
+	dhcp
+}
+
+// Presence says on guests' networks which pod has the guest; [netsetup.Setup].
+type Presence interface {
 	// Own lets a pod whose guest has come reach the guest's networks, Announce has switches learn that the guest is here,
 	// and Leave keeps the pod of a guest that has left from its networks.
 	Own(ctx context.Context, p netsetup.Plan) error
@@ -190,8 +196,6 @@ type Network interface {
 	Leave(ctx context.Context, p netsetup.Plan) error
 	// Free forwards the ports to the guest that were reserved for its migration.
 	Free(ctx context.Context, p netsetup.Plan) error
-	Sweep(ctx context.Context, known func(id string) bool) error
-	dhcp
 }
 
 // dhcp serves a guest its addresses; [netsetup.Setup].

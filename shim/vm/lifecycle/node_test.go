@@ -131,7 +131,7 @@ func (n *node) join() {
 		Table: n.table, Sandboxes: n.sandboxes, Agents: n.agents, Conditions: n.conditions, Events: n.events, Moves: n.moves, Tasks: n.tasks,
 		Records: n.store, Images: n.images, ImageStore: n.images, Expanded: n.images,
 		DiskMaker: n.disks, DiskAttacher: n.disks, DiskKeeper: n.disks,
-		Network: n.network, TPMs: n.tpms, Filesystems: n.filesystems, Hooks: n.hooks, Firmware: []string{filepath.Join(n.dir, "firmware")}, HostDevices: hostdevice.Node{Root: n.dir}, Groups: n.groups, Consoles: n.consoles,
+		Network: n.network, Presence: n.network, TPMs: n.tpms, Filesystems: n.filesystems, Hooks: n.hooks, Firmware: []string{filepath.Join(n.dir, "firmware")}, HostDevices: hostdevice.Node{Root: n.dir}, Groups: n.groups, Consoles: n.consoles,
 		Domains: n.libvirt.Lifecycle, Observer: n.libvirt.Observer, Processes: n.libvirt.Processes, Witness: n.libvirt.Witness, Memory: n.libvirt.Balloon, Sizes: n.libvirt.Sizes, Connection: n.libvirt.Connection, Host: n.libvirt.Host,
 		Files:     files,
 		Forks:     forks.New(filepath.Join(n.dir, "checkpoints"), 1<<30),

@@ -19,6 +19,7 @@ import (
 type teardown struct {
 	groups      Groups
 	network     Network
+	presence    Presence
 	consoles    Consoles
 	tpms        TPMs
 	filesystems Filesystems

@@ -17,7 +17,7 @@ import (
 // guest returns what both nodes must have in common for a VM to move: on the source what
 // its guest has, and on the target what this node would give it.
 func (m *node) guest(r record.Container) (order.Guest, error) {
-	g := order.Guest{UUID: r.Domain.UUID, Disks: contents(r), Cards: cards(r)}
+	g := order.Guest{UUID: r.Domain.UUID, Disks: contents(r), Cards: cards(r), MTUs: mtus(r)}
 	if m.ownCPU(r) {
 		g.CPU = m.o.CPU
 	}

@@ -226,6 +226,46 @@ func TestReceiveCards(t *testing.T) {
 	}
 }
 
+// TestReceiveMTUs: a guest keeps the MTUs of its cards, unless its network would lose packets.
+func TestReceiveMTUs(t *testing.T) {
+	for name, tt := range map[string]struct {
+		theirs map[string]int
+		want   []int
+		words  string
+	}{
+		"the same":               {theirs: map[string]int{"default": 1400, "lan": 1500}, want: []int{1400, 1500}},
+		"an older source":        {want: []int{1400, 1500}},
+		"less than the networks": {theirs: map[string]int{"default": 1300, "lan": 1400}, want: []int{1300, 1400}},
+		"more behind NAT":        {theirs: map[string]int{"default": 9001, "lan": 1500}, want: []int{9001, 1500}},
+		"more than its network":  {theirs: map[string]int{"default": 1400, "lan": 9001}, words: `card "lan" has an MTU of 9001 bytes, and its network carries 1500 here`},
+		"none":                   {theirs: map[string]int{"default": -1}, words: `"default" has an MTU of -1`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			v := r.vm(t, "b", uid)
+			cards := func(c *record.Container) {
+				c.Network = &netsetup.Plan{NICs: []netsetup.NIC{
+					{Card: "default", Binding: netsetup.Masquerade, MTU: 1400}, {Card: "lan", Binding: netsetup.Bridge, GuestMAC: netsetup.MAC{2, 0, 0, 0, 0, 2}, MTU: 1500},
+				}}
+			}
+			assert.NilError(t, r.change(t.Context(), v, cards))
+			_, err := do[order.Identity](t, r, v, order.Receive, order.Reception{
+				Migration: order.Migration{Migration: uid}, Source: strings.Repeat("ab", 32),
+				Guest: &order.Guest{
+					UUID: vmID, Disks: map[string]string{"root": "sha256:1 /disk"}, Cards: map[string]string{"lan": "02:00:00:00:00:02"}, MTUs: tt.theirs,
+				},
+			})
+			if tt.words != "" {
+				wantError(t, err, tt.words)
+				return
+			}
+			assert.NilError(t, err)
+			n := v.Record().Network.NICs
+			assert.DeepEqual(t, []int{n[0].MTU, n[1].MTU}, tt.want)
+		})
+	}
+}
+
 // TestProgress: libvirt's figures are known while the guest is copied, and no longer.
 func TestProgress(t *testing.T) {
 	r := newRig(t)

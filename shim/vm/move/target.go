@@ -150,6 +150,9 @@ func (m *targets) adopt(ctx context.Context, v *table.VM, uid string, guest orde
 		return fmt.Errorf("%w: container %s on this node has the same VM: a VM moves to another node, and comes back "+
 			"when its former container is cleaned up", vmerrors.ErrExists, o.ID)
 	}
+	if r, err = keepMTUs(r, guest.MTUs); err != nil {
+		return err
+	}
 	if r, err = m.replace(ctx, r, plugged, guest.Plugged); err != nil {
 		return err
 	}

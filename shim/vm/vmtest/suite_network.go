@@ -9,9 +9,9 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/lifecycle"
 )
 
-// TestNetwork is the suite of guests' networks. The pod's interface has addresses
-// of both families.
-func TestNetwork(t *testing.T, n lifecycle.Network, netns string) {
+// TestNetwork is the suite of guests' networks, and of what says there which pod has the guest. The pod's interface has
+// addresses of both families.
+func TestNetwork(t *testing.T, n lifecycle.Network, presence lifecycle.Presence, netns string) {
 	t.Helper()
 	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	ctx := t.Context()
@@ -45,14 +45,14 @@ func TestNetwork(t *testing.T, n lifecycle.Network, netns string) {
 	if err := n.Connect(ctx, p); err != nil {
 		t.Errorf("connect: %v", err)
 	}
-	if err := errors.Join(n.Own(ctx, p), n.Announce(ctx, p), n.Announce(ctx, p)); err != nil {
+	if err := errors.Join(presence.Own(ctx, p), presence.Announce(ctx, p), presence.Announce(ctx, p)); err != nil {
 		t.Errorf("announce the guest: %v", err)
 	}
-	if err := errors.Join(n.Free(ctx, p), n.Free(ctx, p)); err != nil {
+	if err := errors.Join(presence.Free(ctx, p), presence.Free(ctx, p)); err != nil {
 		t.Errorf("free the ports: %v", err)
 	}
 	for range 2 {
-		if err := n.Leave(ctx, p); err != nil {
+		if err := presence.Leave(ctx, p); err != nil {
 			t.Errorf("leave the network: %v", err)
 		}
 	}

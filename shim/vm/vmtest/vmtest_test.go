@@ -54,7 +54,7 @@ func TestLibvirt(t *testing.T) {
 
 func TestNetwork(t *testing.T) {
 	n := vmtest.NewNetwork(&vmtest.Script{})
-	vmtest.TestNetwork(t, n, "/run/netns/pod")
+	vmtest.TestNetwork(t, n, n, "/run/netns/pod")
 	if left := n.Left(); len(left) > 0 {
 		t.Error(left)
 	}
