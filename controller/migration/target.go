@@ -104,6 +104,7 @@ func (r *Reconciler) create(ctx context.Context, w work) (ctrl.Result, error) {
 		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Failed to make the target pod: "+clip(err.Error()))
 	}
 	pod.SetCopied(p, vmi, pod.Plugged(w.vmi, w.source))
+	pod.PinImage(p, w.source, &vmi.Spec)
 	pod.Target(p, w.vmi, w.m, vmReady(w.source) != nil)
 	switch err := r.client.Create(ctx, p); {
 	case apierrors.IsAlreadyExists(err):
