@@ -90,7 +90,8 @@ func Run(ctx context.Context, c config.Config, version string, log *slog.Logger)
 		return fmt.Errorf("connect to containerd: %w", err)
 	}
 	defer func() { _ = client.Close() }()
-	vms, disks, labels, err := newVMs(ctx, c, log, backend, client, measures, traces)
+	kubelet := nodelabels.NewKubelet(c.Listen)
+	vms, disks, labels, err := newVMs(ctx, c, log, backend, client, kubelet, measures, traces)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func Run(ctx context.Context, c config.Config, version string, log *slog.Logger)
 	front := cri.New(cri.Options{ //nolint:contextcheck // each call uses its client's context
 		Backend: backend, Streams: streams,
 		Sandboxes: vms.Sandboxes, Containers: vms.Lifecycle, Reports: vms.Reports, Guests: vms.Guests, Events: vms.Events, Checkpoints: vms.Saves,
-		Handler: c.Handler, SandboxHandler: c.Containerd.SandboxHandler, Logger: log, Metrics: measures, Tracing: traces,
+		Handler: c.Handler, SandboxHandler: c.Containerd.SandboxHandler, Logger: log, Heard: kubelet.Hear, Metrics: measures, Tracing: traces,
 	})
 	server := front.GRPC()
 
@@ -143,7 +144,7 @@ func Run(ctx context.Context, c config.Config, version string, log *slog.Logger)
 }
 
 // newVMs creates the parts of package vm and their dependencies.
-func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client, measures *metrics.Metrics, traces *tracing.Tracing) (*vm.VMs, *disk.Disks, *nodelabels.Writer, error) {
+func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client, kubelet *nodelabels.Kubelet, measures *metrics.Metrics, traces *tracing.Tracing) (*vm.VMs, *disk.Disks, *nodelabels.Writer, error) {
 	converter, err := newConverter(c)
 	if err != nil {
 		return nil, nil, nil, err
@@ -268,7 +269,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 			return errors.Join(makeFolders(c), relink(c, emulator, foreign, log))
 		},
 	})
-	labels := nodelabels.New(c.Kubernetes.Kubeconfig, func(ctx context.Context) (domain.Capabilities, error) {
+	labels := nodelabels.New(c.Kubernetes.Kubeconfig, kubelet.Source(func(ctx context.Context) (domain.Capabilities, error) {
 		if err := driver.Connection.Connected(ctx); err != nil {
 			return domain.Capabilities{}, errors.Join(err, domain.CheckRoom(c.Libvirt.Run)) // which may be why
 		}
@@ -277,7 +278,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 			measures.DeprecatedMachines(can.Deprecated)
 		}
 		return can, err
-	}, log)
+	}), log)
 	return vms, disks, labels, err
 }
 

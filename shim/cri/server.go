@@ -61,6 +61,8 @@ type Options struct {
 	// that containerd gets instead.
 	Handler, SandboxHandler string
 	Logger                  *slog.Logger
+	// Heard is called when the runtime's status is asked for; nil for none.
+	Heard func()
 	// Metrics counts each call.
 	Metrics *metrics.Metrics
 	// Tracing traces the calls that start VMs; nil for none.
@@ -90,8 +92,12 @@ func New(o Options) *Server {
 		find: find, sandboxes: o.Sandboxes, vms: o.Containers, reports: o.Reports,
 		pods: runtimeapi.NewRuntimeServiceClient(Native(o.Backend)), handler: o.Handler, sandboxHandler: o.SandboxHandler, tracing: o.Tracing, log: o.Logger,
 	}
+	heard := o.Heard
+	if heard == nil {
+		heard = func() {}
+	}
 	for _, calls := range []map[string]route{
-		(&statusCalls{handler: o.Handler, sandboxHandler: o.SandboxHandler}).routes(),
+		(&statusCalls{handler: o.Handler, sandboxHandler: o.SandboxHandler, heard: heard}).routes(),
 		pods.routes(),
 		(&podCheckpointCalls{find: find, pods: pods, containers: o.Containers, reports: o.Reports, checkpoints: o.Checkpoints}).routes(),
 		(&containerCalls{find: find, containers: o.Containers, checkpoints: o.Checkpoints}).routes(),

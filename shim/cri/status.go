@@ -2,8 +2,11 @@ package cri
 
 import runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-// statusCalls is the call for the runtime's status.
-type statusCalls struct{ handler, sandboxHandler string }
+// statusCalls is the call for the runtime's status, which the kubelet asks for every few seconds.
+type statusCalls struct {
+	handler, sandboxHandler string
+	heard                   func()
+}
 
 func (s *statusCalls) routes() map[string]route {
 	return map[string]route{runtimeapi.RuntimeService_Status_FullMethodName: s.get}
@@ -13,6 +16,7 @@ func (s *statusCalls) routes() map[string]route {
 // It has the features of the handler that containerd gets instead, which runs the
 // sandboxes and the ordinary containers of VMs' pods.
 func (s *statusCalls) get(c *call) error {
+	s.heard()
 	f, err := c.receive()
 	if err != nil {
 		return err

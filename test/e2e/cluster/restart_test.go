@@ -3,13 +3,17 @@
 package cluster
 
 import (
+	"context"
+	"fmt"
 	"syscall"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/cluster"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // Whatever of the node's software is restarted, guests live on, and their pods are not restarted.
@@ -47,4 +51,60 @@ func TestGuestsOutliveTheSoftwareAroundThem(t *testing.T) {
 			t.Errorf("restarts of %s: %s", name, got)
 		}
 	}
+}
+
+// A node that cannot start VMs loses the label by which the scheduler chooses it. A kubelet that starts meanwhile checks
+// its pods' node selectors again: VMs that run must not have the label there. It runs alone, like the one above.
+func TestTheKubeletRestartsWhileLibvirtdIsAway(t *testing.T) {
+	name := made(t, machine(strangersVMI("outlives", on(steady))))
+	boot, pod := answerOf(t, name, ""), vmiPod(t, name)
+	node1 := suite.Node(steady)
+	assert.NilError(t, node1.Kill(t.Context(), node.Libvirtd, syscall.SIGKILL))
+	away := true
+	undo(t, func(ctx context.Context) error {
+		if !away {
+			return nil
+		}
+		return node1.Resume(ctx, node.Libvirtd)
+	})
+	schedulable := func(want string) {
+		t.Helper()
+		wait.Success(t, "the label of a node that starts VMs", func(ctx context.Context) error {
+			got, err := suite.Kubectl(ctx, "get", "node", steady, "-o", `jsonpath={.metadata.labels.kubevirt\.io/schedulable}`)
+			if err == nil && got != want {
+				err = fmt.Errorf("it is %q, want %q", got, want)
+			}
+			return err
+		})
+	}
+	schedulable("")
+	since := time.Now()
+	assert.NilError(t, node1.Restart(t.Context(), cluster.Kubelet))
+	wait.Success(t, "the kubelet's report", func(ctx context.Context) error {
+		text, err := suite.Kubectl(ctx, "get", "node", steady, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].lastHeartbeatTime}`)
+		if err != nil {
+			return err
+		}
+		at, err := time.Parse(time.RFC3339, text)
+		if err == nil && !at.After(since) {
+			err = fmt.Errorf("the last one is of %s", text)
+		}
+		return err
+	})
+	assert.NilError(t, node1.Resume(t.Context(), node.Libvirtd))
+	away = false
+	schedulable("true")
+	if now := vmiPod(t, name); now != pod {
+		t.Errorf("the instance's pod is %s; it was %s", now, pod)
+	}
+	if now := answerOf(t, name, ""); now != boot {
+		t.Errorf("the guest's boot is %s; it was %s", now, boot)
+	}
+	kubectl(t, "delete", "vm", name)
+}
+
+// vmiPod returns the UID of the pod that has an instance's guest.
+func vmiPod(t *testing.T, name string) string {
+	t.Helper()
+	return kubectl(t, "get", "pods", "-l", "vm.kubevirt.io/name="+name, "-o", "jsonpath={.items[*].metadata.uid}")
 }

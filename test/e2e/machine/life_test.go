@@ -28,6 +28,7 @@ func TestMachine(t *testing.T) {
 		{"restart the shim", restartShim},
 		{"upgrade", upgrade},
 		{"run out of memory", outOfMemory},
+		{"restart the kubelet", restartKubelet},
 		{"reboot", reboot},
 		{"uninstall", uninstall},
 		{"purge", purge},
@@ -157,6 +158,13 @@ metadata:
       #!/bin/sh
       i=0
       while :; do i=$((i + 1)); echo "count $i" >/dev/console; sleep 1; done &
+      cat >/etc/acpi/PWRF/00000080 <<'END'
+      #!/bin/sh
+      [ ! -e /run/closing ] || exit 0
+      : >/run/closing
+      for i in $(seq 15); do echo "closing $i" >/dev/console; sync; sleep 1; done
+      exec /etc/stop poweroff
+      END
 spec:
   nodeName: machine
   runtimeClassName: vm
@@ -296,9 +304,32 @@ func outOfMemory(t *testing.T) {
 	guestUp(t)
 }
 
-// reboot restarts the machine with a running guest, which the kubelet starts again.
+// restartKubelet restarts the kubelet while libvirtd is away: neither ends the guest.
+func restartKubelet(t *testing.T) {
+	before := must(t, qemu)
+	must(t, "systemctl stop libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket libvirtd")
+	until(t, "the label of a node that starts VMs to be gone", func(ctx context.Context) error {
+		label, err := suite.Kubectl(ctx, "get", "node", name, "-o", `jsonpath={.metadata.labels.kubevirt\.io/schedulable}`)
+		if err == nil && label != "" {
+			err = fmt.Errorf("it is %q", label)
+		}
+		return err
+	})
+	must(t, "systemctl restart kubelet; sleep 20; systemctl start libvirtd.socket libvirtd-ro.socket libvirtd")
+	nodeReady(t)
+	sameGuest(t, before)
+}
+
+// reboot restarts the machine with a running guest, which takes its time to power off, and which the kubelet starts
+// again. The pod is new: systemd has not read its units again since its slice was made, which would hide that the
+// slice ends at once.
 func reboot(t *testing.T) {
+	if _, err := suite.Kubectl(t.Context(), "delete", "pod", "small", "--timeout=20m"); err != nil {
+		t.Fatal(err)
+	}
+	runVM(t)
 	old := must(t, container)
+	logged(t, "systemctl show \"nodevirt-$("+container+").scope\" -p Before")
 	_, _ = run(t.Context(), "touch /run/booted-before; systemctl reboot") // its answer may be lost
 	suite.machine.rebooted(t)
 	booted(t)
@@ -311,6 +342,15 @@ func reboot(t *testing.T) {
 		return err
 	})
 	guestUp(t)
+	// The guest has powered off by itself before, on the node's account.
+	if log := must(t, "cat /var/log/pods/default_small_*/guest/0.log"); !strings.Contains(log, "closing 15") {
+		t.Errorf("the guest did not shut down before the machine:\n%s", log[max(len(log)-2000, 0):])
+	}
+	reason, err := suite.Kubectl(t.Context(), "get", "pod", "small", "-o",
+		"jsonpath={.status.containerStatuses[0].lastState.terminated.reason} {.status.containerStatuses[0].lastState.terminated.exitCode}")
+	if err != nil || reason != "NodeShutdown 143" {
+		t.Errorf("the guest's end is %q, %v", reason, err)
+	}
 	logged(t, "virsh list --all; journalctl -b -u nodevirt-shim --no-pager | tail -n 20")
 	if out := must(t, "virsh list --all --name | grep -c default_small_"); out != "1" {
 		t.Errorf("libvirt has %s domains of the pod", out)
@@ -324,6 +364,13 @@ func uninstall(t *testing.T) {
 	if out, err := run(t.Context(), "dpkg --remove nodevirt-node"); err == nil || !strings.Contains(err.Error(), "nodevirt node uninstall") {
 		t.Errorf("remove the package of an installed node: %s, %v", out, err)
 	}
+	// As on a node that was set up by hand.
+	const journal = "/var/lib/nodevirt-node/install.json"
+	must(t, "mv "+journal+" /root/")
+	if out, err := run(t.Context(), "dpkg --purge nodevirt-node"); err == nil || !strings.Contains(err.Error(), "VMs run on this node: default_small_") {
+		t.Errorf("purge the package under a running VM: %s, %v", out, err)
+	}
+	must(t, "mv /root/install.json "+journal+"; systemctl is-active nodevirt-shim")
 	if _, err := suite.Kubectl(t.Context(), "delete", "pod", "small", "--timeout=20m"); err != nil {
 		t.Fatal(err)
 	}

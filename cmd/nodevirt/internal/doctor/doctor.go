@@ -87,6 +87,7 @@ func checks() []check {
 		{name: "CNI", do: checkCNI},
 		{name: "shim", do: checkShim, installed: true},
 		{name: "guests", do: checkGuests, optional: true},
+		{name: "kubelet", do: checkKubelet, installed: true},
 	}
 }
 
