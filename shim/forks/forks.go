@@ -9,7 +9,8 @@
 //	                   └──▶ RAM, a sealed memfd ──▶ QEMU, QEMU, …
 //
 // The RAM is the shim's, and does not outlive it. VMs that run keep theirs; the first start of the next
-// shim makes it again. It belongs to no pod, so its sum has a limit.
+// shim makes it again. It belongs to no pod, so its sum has a limit, as have the outlines: what a stream has beside
+// the RAM, in the shim's own memory. A namespace has a part of each. What no VM uses goes when another needs the place.
 package forks
 
 import (
@@ -22,12 +23,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodevirt/nodevirt/shim/budget"
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
 	"github.com/nodevirt/nodevirt/shim/domain/ramfd"
 	"github.com/nodevirt/nodevirt/shim/ramstream"
@@ -39,10 +40,17 @@ var ErrNotShared = errors.New("memory that is not shared")
 const (
 	// keep is how long what no VM uses is kept for the next one.
 	keep = 5 * time.Minute
-	// maxDevices bounds what is kept of a stream beside the RAM, in bytes.
-	maxDevices = 64 << 20
-	// share is the part of the node's memory that all RAM together may have: a fourth.
-	share = 4
+	// MaxOutline bounds what is kept of one stream beside the RAM, MaxOutlines that of all streams, and NamespaceOutlines
+	// that of the streams of a namespace, in bytes.
+	MaxOutline        = 64 << 20
+	MaxOutlines       = 256 << 20
+	NamespaceOutlines = 128 << 20
+	// share is the part of the node's memory that all RAM together may have: a fourth. namespaceShare is the part of
+	// that which the RAM of one namespace may have: a half.
+	share          = 4
+	namespaceShare = 2
+	// minShare is the least RAM, in bytes, that a namespace may have of a smaller limit.
+	minShare = 1 << 20
 )
 
 // Limit returns how much RAM, in bytes, a node's VMs may share.
@@ -56,9 +64,10 @@ func Limit() (int64, error) {
 
 // Store has the memory of checkpoints. Its methods may be called from any goroutine.
 type Store struct {
-	dir   string
-	limit int64
-	used  atomic.Int64 // bytes of all RAM
+	dir      string
+	limit    int64
+	ram      *budget.Budget // bytes of all RAM
+	outlines *budget.Budget // bytes of all that is kept beside it
 
 	mu     sync.Mutex
 	shared map[key]*entry
@@ -72,17 +81,34 @@ type key struct {
 
 // entry is RAM, or its making.
 type entry struct {
-	made   chan struct{} // closed once the fields below are set
-	ram    *os.File      // nil if the making failed
-	rest   []byte
-	bytes  int64
-	last   time.Time // under the store's mutex: when it was used
-	failed error
+	namespace string
+	grants    grants
+	made      chan struct{} // closed once the fields below are set
+	ram       *os.File      // nil if the making failed
+	rest      []byte
+	failed    error
+
+	// Under the store's mutex:
+	last  time.Time // when it was used
+	opens int       // memories that are open
+	used  bool      // a VM used it when Collect last looked
+}
+
+// grants are what an entry has of the store's budgets.
+type grants struct{ ram, outline *budget.Grant }
+
+func (g grants) release() {
+	g.ram.Release()
+	g.outline.Release()
 }
 
 // New returns a Store with files in a folder and at most limit bytes of RAM, with 0 none.
 func New(dir string, limit int64) *Store {
-	return &Store{dir: dir, limit: limit, shared: map[key]*entry{}}
+	return &Store{
+		dir: dir, limit: limit, shared: map[key]*entry{},
+		ram:      budget.New("bytes of shared RAM", limit, max(limit/namespaceShare, min(limit, minShare))),
+		outlines: budget.New("bytes of memory beside shared RAM", MaxOutlines, NamespaceOutlines),
+	}
 }
 
 // Link makes a file with the compressed memory of a checkpoint, whose checksum it compares.
@@ -98,13 +124,14 @@ func (s *Store) Link(ctx context.Context, files checkpoint.Files, m checkpoint.M
 	if err == nil {
 		err = os.Link(path, to)
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
+	// On another file system the container has its own file.
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EXDEV) {
 		return err
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(s.dir, "*"+partial)
+	f, err := os.CreateTemp(filepath.Dir(to), "*"+partial)
 	if err != nil {
 		return err
 	}
@@ -115,7 +142,8 @@ func (s *Store) Link(ctx context.Context, files checkpoint.Files, m checkpoint.M
 	if err := os.Rename(f.Name(), to); err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	if err := os.Link(to, path); err != nil && !errors.Is(err, fs.ErrExist) { // another call was faster
+	// Another call may have been faster.
+	if err := os.Link(to, path); err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, unix.EXDEV) {
 		return errors.Join(err, os.Remove(to))
 	}
 	return nil
@@ -130,14 +158,37 @@ type Memory struct {
 	RAM *os.File
 	// Rest is QEMU's stream without that block's pages.
 	Rest io.Reader
+
+	store *Store
+	of    *entry
+	key   key
+	once  sync.Once
 }
 
 // Close closes the RAM. A QEMU that has it keeps it.
-func (m *Memory) Close() error { return m.RAM.Close() }
+func (m *Memory) Close() error {
+	m.once.Do(func() {
+		m.store.mu.Lock()
+		defer m.store.mu.Unlock()
+		m.of.opens--
+	})
+	return m.RAM.Close()
+}
 
-// Open returns the memory of a checkpoint for a VM with so many bytes of RAM. It reads a file of [Store.Link]
-// unless the RAM is there already. The error is [ErrNotShared] if the VM must read the file itself.
-func (s *Store) Open(ctx context.Context, m checkpoint.Manifest, size int64, from *os.File) (*Memory, error) {
+// Forget is Close for a VM that did not start. What no other VM uses is not kept for the next one.
+func (m *Memory) Forget() error {
+	err := m.Close()
+	m.store.mu.Lock()
+	defer m.store.mu.Unlock()
+	if m.store.shared[m.key] == m.of && m.of.idle() {
+		m.store.drop(m.key, m.of)
+	}
+	return err
+}
+
+// Open returns the memory of a checkpoint for a VM of a namespace with so many bytes of RAM. It reads a file of
+// [Store.Link] unless the RAM is there already. The error is [ErrNotShared] if the VM must read the file itself.
+func (s *Store) Open(ctx context.Context, namespace string, m checkpoint.Manifest, size int64, from *os.File) (*Memory, error) {
 	if s.limit == 0 {
 		return nil, fmt.Errorf("%w: the node does not share any", ErrNotShared)
 	}
@@ -146,7 +197,10 @@ func (s *Store) Open(ctx context.Context, m checkpoint.Manifest, size int64, fro
 		s.mu.Lock()
 		e, found := s.shared[k]
 		if !found {
-			e = &entry{made: make(chan struct{})}
+			e = &entry{
+				namespace: namespace, made: make(chan struct{}),
+				grants: grants{ram: s.ram.Grant(namespace), outline: s.outlines.Grant(namespace)},
+			}
 			s.shared[k] = e
 		}
 		s.mu.Unlock()
@@ -159,7 +213,7 @@ func (s *Store) Open(ctx context.Context, m checkpoint.Manifest, size int64, fro
 			return nil, context.Cause(ctx)
 		}
 		if e.failed == nil {
-			memory, err := s.reopen(e)
+			memory, err := s.reopen(k, e)
 			if !errors.Is(err, os.ErrClosed) {
 				return memory, err
 			}
@@ -172,7 +226,7 @@ func (s *Store) Open(ctx context.Context, m checkpoint.Manifest, size int64, fro
 }
 
 // reopen returns the memory of an entry.
-func (s *Store) reopen(e *entry) (*Memory, error) {
+func (s *Store) reopen(k key, e *entry) (*Memory, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.ram == nil {
@@ -183,29 +237,81 @@ func (s *Store) reopen(e *entry) (*Memory, error) {
 		return nil, fmt.Errorf("duplicate the descriptor of shared RAM: %w", err)
 	}
 	e.last = time.Now()
-	return &Memory{RAM: os.NewFile(uintptr(fd), e.ram.Name()), Rest: bytes.NewReader(e.rest)}, nil
+	e.opens++
+	return &Memory{RAM: os.NewFile(uintptr(fd), e.ram.Name()), Rest: bytes.NewReader(e.rest), store: s, of: e, key: k}, nil
 }
 
 // make makes an entry's RAM.
 func (s *Store) make(k key, e *entry, ctx context.Context, m checkpoint.Manifest, from *os.File) { //nolint:revive // the context is of one user
-	ram, rest, n, err := s.split(ctx, m, k.size, from)
+	ram, rest, err := s.split(ctx, e, m, k.size, from)
 	if err != nil {
-		s.used.Add(-n)
+		e.grants.release()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.ram, e.rest, e.bytes, e.failed, e.last = ram, rest, n, err, time.Now()
+	e.ram, e.rest, e.failed, e.last = ram, rest, err, time.Now()
 	if err != nil {
 		delete(s.shared, k)
 	}
 	close(e.made)
 }
 
-// split makes RAM of a checkpoint's stream, and returns how many bytes of the limit it has taken.
-func (s *Store) split(ctx context.Context, m checkpoint.Manifest, size int64, from *os.File) (_ *os.File, rest []byte, n int64, err error) {
+// idle reports whether no VM uses an entry that has been made. The caller holds the store's mutex.
+func (e *entry) idle() bool { return e.ram != nil && e.opens == 0 && !e.used }
+
+// drop removes an entry. A QEMU that has its RAM keeps it. The caller holds s.mu.
+func (s *Store) drop(k key, e *entry) {
+	delete(s.shared, k)
+	e.ram.Close()
+	e.ram, e.rest = nil, nil
+	e.grants.release()
+}
+
+// grow gives more bytes to a grant of a namespace. While there are none, it drops what no VM uses, the least recently
+// used first: of the namespace, and then of all.
+func (s *Store) grow(namespace string, g *budget.Grant, n int64) error {
+	err := g.Grow(n)
+	for err != nil && s.evict(namespace) {
+		err = g.Grow(n)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotShared, err)
+	}
+	return nil
+}
+
+// evict drops one entry, and reports whether there was one.
+func (s *Store) evict(namespace string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var of key
+	var oldest *entry
+	for k, e := range s.shared {
+		select {
+		case <-e.made:
+		default:
+			continue
+		}
+		if !e.idle() {
+			continue
+		}
+		own := e.namespace == namespace
+		if oldest == nil || own != (oldest.namespace == namespace) && own || own == (oldest.namespace == namespace) && e.last.Before(oldest.last) {
+			of, oldest = k, e
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	s.drop(of, oldest)
+	return true
+}
+
+// split makes RAM of a checkpoint's stream.
+func (s *Store) split(ctx context.Context, e *entry, m checkpoint.Manifest, size int64, from *os.File) (_ *os.File, rest []byte, err error) {
 	fd, err := unix.MemfdCreate("nodevirt-ram", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, nil, 0, fmt.Errorf("make shared RAM: %w", err)
+		return nil, nil, fmt.Errorf("make shared RAM: %w", err)
 	}
 	ram := os.NewFile(uintptr(fd), "nodevirt-ram")
 	defer func() {
@@ -214,25 +320,25 @@ func (s *Store) split(ctx context.Context, m checkpoint.Manifest, size int64, fr
 		}
 	}()
 	if err := ram.Truncate(size); err != nil {
-		return nil, nil, 0, fmt.Errorf("make shared RAM: %w", err)
+		return nil, nil, fmt.Errorf("make shared RAM: %w", err)
 	}
 	stream, err := checkpoint.OpenMemory(from, m)
 	if err != nil {
-		return nil, nil, 0, err
+		return nil, nil, err
 	}
 	defer stream.Close()
-	pages, devices := &bounded{store: s, to: ram}, &devices{}
+	pages, devices := &bounded{store: s, of: e, to: ram}, &devices{store: s, of: e}
 	if err := ramstream.Split(checkpoint.Within(ctx, stream), ramfd.Block, size, pages, devices); err != nil {
 		if errors.Is(err, ramstream.ErrFormat) {
 			err = fmt.Errorf("%w: %w", ErrNotShared, err)
 		}
-		return nil, nil, pages.n, err
+		return nil, nil, err
 	}
 	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 	if _, err := unix.FcntlInt(ram.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		return nil, nil, pages.n, fmt.Errorf("seal shared RAM: %w", err)
+		return nil, nil, fmt.Errorf("seal shared RAM: %w", err)
 	}
-	return ram, devices.b, pages.n, nil
+	return ram, bytes.Clone(devices.b), nil
 }
 
 // Collect removes what no VM has used for five minutes. used reports whether a VM goes on, or went on,
@@ -240,15 +346,11 @@ func (s *Store) split(ctx context.Context, m checkpoint.Manifest, size int64, fr
 func (s *Store) Collect(used func(sum string) bool) error {
 	s.mu.Lock()
 	for k, e := range s.shared {
-		switch {
-		case e.ram == nil: // being made
-		case used(k.sum):
+		if e.used = used(k.sum); e.used {
 			e.last = time.Now()
-		case time.Since(e.last) > keep:
-			delete(s.shared, k)
-			e.ram.Close()
-			e.ram = nil
-			s.used.Add(-e.bytes)
+		}
+		if e.idle() && time.Since(e.last) > keep {
+			s.drop(k, e)
 		}
 	}
 	s.mu.Unlock()
@@ -274,27 +376,33 @@ func (s *Store) Collect(used func(sum string) bool) error {
 	return errors.Join(errs...)
 }
 
-// bounded writes RAM within the store's limit.
+// bounded writes an entry's RAM within the store's limits.
 type bounded struct {
 	store *Store
+	of    *entry
 	to    io.WriterAt
-	n     int64
 }
 
 func (b *bounded) WriteAt(p []byte, at int64) (int, error) {
-	b.n += int64(len(p))
-	if b.store.used.Add(int64(len(p))) > b.store.limit {
-		return 0, fmt.Errorf("%w: all VMs together may share %d bytes", ErrNotShared, b.store.limit)
+	if err := b.store.grow(b.of.namespace, b.of.grants.ram, int64(len(p))); err != nil {
+		return 0, err
 	}
 	return b.to.WriteAt(p, at)
 }
 
-// devices keeps what is not RAM.
-type devices struct{ b []byte }
+// devices keeps what is not RAM, within the store's limits.
+type devices struct {
+	store *Store
+	of    *entry
+	b     []byte
+}
 
 func (d *devices) Write(p []byte) (int, error) {
-	if len(d.b)+len(p) > maxDevices {
-		return 0, fmt.Errorf("%w: the devices have more than %d bytes", ErrNotShared, maxDevices)
+	if len(d.b)+len(p) > MaxOutline {
+		return 0, fmt.Errorf("%w: the devices have more than %d bytes", ErrNotShared, MaxOutline)
+	}
+	if err := d.store.grow(d.of.namespace, d.of.grants.outline, int64(len(p))); err != nil {
+		return 0, err
 	}
 	d.b = append(d.b, p...)
 	return len(p), nil

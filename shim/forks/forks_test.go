@@ -67,7 +67,12 @@ func open(t *testing.T, s *Store, data []byte) (*Memory, error) {
 	f, err := os.Open(path)
 	assert.NilError(t, err)
 	defer f.Close()
-	got, err := s.Open(t.Context(), m, size, f)
+	got, err := s.Open(t.Context(), "default", m, size, f)
+	return closing(t, got, err)
+}
+
+func closing(t *testing.T, got *Memory, err error) (*Memory, error) {
+	t.Helper()
 	if err == nil {
 		t.Cleanup(func() { _ = got.Close() })
 	}
@@ -122,13 +127,13 @@ func TestShared(t *testing.T) {
 
 func TestNotShared(t *testing.T) {
 	for words, s := range map[string]*Store{
-		"does not share":   New(t.TempDir(), 0),
-		"share 4095 bytes": New(t.TempDir(), 4095),
+		"does not share":                    New(t.TempDir(), 0),
+		"may have 4095 bytes of shared RAM": New(t.TempDir(), 4095),
 	} {
 		if _, err := open(t, s, stream('x')); !errors.Is(err, ErrNotShared) || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %v", words, err)
 		}
-		assert.Equal(t, s.used.Load(), int64(0))
+		assert.Equal(t, s.ram.Used()+s.outlines.Used(), int64(0))
 	}
 	if _, err := open(t, New(t.TempDir(), size), []byte("no stream")); !errors.Is(err, ErrNotShared) {
 		t.Errorf("%v", err)
@@ -147,8 +152,9 @@ func TestCollect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		s := New(dir, size)
-		_, err := open(t, s, stream('x'))
+		m, err := open(t, s, stream('x'))
 		assert.NilError(t, err)
+		assert.NilError(t, m.Close())
 		all, err := os.ReadDir(dir)
 		assert.NilError(t, err)
 		assert.Equal(t, len(all), 1)
@@ -166,7 +172,7 @@ func TestCollect(t *testing.T) {
 		time.Sleep(keep + time.Second)
 		assert.NilError(t, s.Collect(files))
 		assert.Equal(t, len(s.shared), 0)
-		assert.Equal(t, s.used.Load(), int64(0))
+		assert.Equal(t, s.ram.Used()+s.outlines.Used(), int64(0))
 		_, err = open(t, s, stream('x'))
 		assert.NilError(t, err)
 	})
@@ -225,4 +231,45 @@ func TestChecksumAlone(t *testing.T) {
 	assert.ErrorIs(t, s.Link(t.Context(), others, m, to), checkpoint.ErrUnusable)
 	_, err := os.Stat(to)
 	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestOutlines: streams of few bytes with large outlines, whose VMs run or wait to be kept, take no more than their
+// namespace's part. What no VM uses goes for others, and at once if its VM did not start.
+func TestOutlines(t *testing.T) {
+	s := New(t.TempDir(), 64<<20)
+	// The archive takes some kilobytes.
+	start := func(namespace string, content byte) (*Memory, error) {
+		files, m := archive(t, append(stream(content), make([]byte, 40<<20)...))
+		path := filepath.Join(t.TempDir(), "memory")
+		assert.NilError(t, s.Link(t.Context(), files, m, path))
+		f, err := os.Open(path)
+		assert.NilError(t, err)
+		defer f.Close()
+		got, err := s.Open(t.Context(), namespace, m, size, f)
+		return closing(t, got, err)
+	}
+	for n := range 3 {
+		_, err := start("greedy", byte(n+1))
+		assert.NilError(t, err)
+	}
+	failed, err := start("greedy", 4)
+	if !errors.Is(err, ErrNotShared) {
+		t.Fatalf("a namespace has %d bytes: %v, %v", s.outlines.Used(), failed, err)
+	}
+	neighbour, err := start("neighbour", 5)
+	assert.NilError(t, err)
+	before := s.outlines.Used()
+	assert.NilError(t, neighbour.Forget())
+	if now := s.outlines.Used(); before-now < 40<<20 {
+		t.Errorf("after a failed start %d bytes of %d are left", now, before)
+	}
+	// Kept for the next VM, but not when it needs the place.
+	for n := range 6 {
+		m, err := start("other", byte(n+10))
+		assert.NilError(t, err)
+		assert.NilError(t, m.Close())
+	}
+	if used := s.outlines.Used(); used > MaxOutlines {
+		t.Errorf("%d bytes are kept, and the limit is %d", used, MaxOutlines)
+	}
 }

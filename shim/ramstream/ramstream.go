@@ -45,6 +45,10 @@ const (
 	maxName      = 255
 	maxBlocks    = 1024
 	bufferLength = 1 << 20
+
+	// rewrites is how often, on average, a page may come: QEMU sends each once of a guest that is paused. A record of
+	// nine bytes fills a page, so that a short stream could keep the node busy without an end.
+	rewrites = 2
 )
 
 // Split copies a stream to rest, without the pages of a block of RAM, whose size is in bytes. It
@@ -53,6 +57,7 @@ func Split(stream io.Reader, block string, size int64, ram io.WriterAt, rest io.
 	s := &splitter{
 		from: bufio.NewReaderSize(stream, bufferLength), rest: rest, block: block, size: size,
 		pages: &run{to: ram}, written: make([]uint64, size/pageSize/64+1),
+		left: rewrites * (size/pageSize + 1),
 	}
 	if err := s.head(); err != nil {
 		return unexpected(err)
@@ -85,6 +90,7 @@ type splitter struct {
 	size    int64
 	pages   *run
 	written []uint64 // a bit for each page
+	left    int64    // how many pages may still come
 
 	ram     uint32 // the section's id
 	begun   bool   // the blocks are known
@@ -299,6 +305,9 @@ func (s *splitter) content() error {
 func (s *splitter) keep(offset uint64, page []byte) error {
 	if offset > uint64(s.size)-pageSize {
 		return fmt.Errorf("%w: a page at %d of %d bytes", ErrFormat, offset, s.size)
+	}
+	if s.left--; s.left < 0 {
+		return fmt.Errorf("%w: its pages come again and again", ErrFormat)
 	}
 	n := offset / pageSize
 	bit := uint64(1) << (n % 64)

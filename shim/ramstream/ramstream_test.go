@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -143,4 +144,29 @@ func FuzzSplit(f *testing.F) {
 		assert.NilError(t, err)
 		assert.Equal(t, info.Size(), int64(4*pageSize))
 	})
+}
+
+// writes counts what is written.
+type writes struct{ bytes int }
+
+func (w *writes) WriteAt(p []byte, _ int64) (int, error) {
+	w.bytes += len(p)
+	return len(p), nil
+}
+
+// TestRewrites: records of nine bytes that fill the same pages again and again end the reading.
+func TestRewrites(t *testing.T) {
+	s := new(stream).head().part().page(1, flagZero, "pc.ram", 1)
+	const records = 10_000
+	for n := range uint64(records) {
+		s.page(n%4, flagZero|flagSame, "", byte(n+1))
+	}
+	s.u64(flagEnd).footer().end().u64(flagEnd).footer().devices()
+	var w writes
+	if err := Split(&s.Buffer, "pc.ram", 4*pageSize, &w, io.Discard); !errors.Is(err, ErrFormat) {
+		t.Errorf("%v", err)
+	}
+	if most := rewrites * 5 * pageSize; w.bytes > most {
+		t.Errorf("%d bytes were written for RAM of %d", w.bytes, 4*pageSize)
+	}
 }

@@ -49,7 +49,7 @@ func (s *start) openMemory(ctx context.Context) (err error) {
 		table.Logger(s.parts.log, s.rec).Info("the guest's memory is not shared with others from its checkpoint", "reason", why)
 		return nil
 	}
-	s.fork, err = s.parts.forks.Open(ctx, *s.rec.Restored, s.rec.Spec.Memory, s.memory)
+	s.fork, err = s.parts.forks.Open(ctx, s.rec.Sandbox.Value.GetMetadata().GetNamespace(), *s.rec.Restored, s.rec.Spec.Memory, s.memory)
 	if errors.Is(err, forks.ErrNotShared) {
 		table.Logger(s.parts.log, s.rec).Info("the guest's memory is not shared with others from its checkpoint", "reason", err)
 		_, err = s.memory.Seek(0, io.SeekStart)

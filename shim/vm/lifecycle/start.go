@@ -101,6 +101,9 @@ func (s *starts) boot(ctx context.Context, one *start) error {
 	s.metrics.Started(time.Since(begun), err)
 	v := one.vm
 	if err != nil {
+		if one.fork != nil {
+			_ = one.fork.Forget() // it was only read
+		}
 		return s.undo(ctx, one, err)
 	}
 	s.dhcp.keep(v)
