@@ -19,7 +19,15 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+
+	"github.com/nodevirt/nodevirt/imageunpack/turns"
 )
+
+// Turns are those of a node's conversions.
+type Turns = turns.Turns
+
+// NewTurns returns Turns for n conversions at the same time. One namespace leaves a turn to others, if there are several.
+func NewTurns(n int) *Turns { return turns.New("the conversion of other disks", n, max(1, n-1)) }
 
 // Options are the settings of an Expander.
 type Options struct {

@@ -1,16 +1,25 @@
 package agent
 
+import "context"
+
 // Options describe the agent of one VM.
 type Options struct {
 	// Socket is the unix socket that QEMU connects to the guest's port.
 	Socket string
 	// Terminals are the VM's consoles for commands, which only the Agent may use.
 	Terminals []Terminal
-	// Large's capacity bounds how many large answers of all agents are in memory at once.
-	Large chan struct{}
+	// Large bounds how many large answers of all agents are in memory at once.
+	Large Large
+	// Namespace is the VM's, which takes Large's turns.
+	Namespace string
 	// Changed, if not nil, is called whenever the result of [Facts.State] may have
 	// changed. It must not block for long.
 	Changed func()
+}
+
+// Large gives turns to namespaces; package turns' Turns does.
+type Large interface {
+	Take(ctx context.Context, namespace string, waiting func()) (end func(), err error)
 }
 
 // Agent is the agent of one VM: its parts, which share a connection.
@@ -26,7 +35,7 @@ type Agent struct {
 func New(o Options) *Agent { return join(newLink(o), o) }
 
 func newLink(o Options) *link {
-	return &link{socket: o.Socket, patience: patience{syncTime, silence, outputSilence}, large: o.Large, turn: make(chan struct{}, 1)}
+	return &link{socket: o.Socket, patience: patience{syncTime, silence, outputSilence, largeGrace}, large: o.Large, namespace: o.Namespace, turn: make(chan struct{}, 1)}
 }
 
 // join makes the parts that use a link.

@@ -25,6 +25,10 @@ const (
 	outputSilence = 30 * time.Second
 	// answerTime bounds an answer that arrives slowly.
 	answerTime = time.Minute
+	// Above smallAnswer, an answer has begun to arrive, and the agent has nothing more to do for it: what is left comes
+	// with largeRate bytes a second, after largeGrace.
+	largeGrace = 3 * time.Second
+	largeRate  = 1 << 20
 	// smallAnswer bounds all answers except those that contain output, in bytes.
 	smallAnswer = 1 << 20
 )
@@ -36,6 +40,8 @@ const delimiter = 0xff
 // patience is how long calls wait for agents.
 type patience struct {
 	sync, silence, output time.Duration
+	// grace is how long the end of a large answer may take beside its size.
+	grace time.Duration
 }
 
 // before returns how long to wait in silence for an answer of at most limit bytes.
@@ -52,13 +58,15 @@ type conn struct {
 	raw      net.Conn
 	patience patience
 	in       *bufio.Reader
-	// large contains a token for each answer over smallAnswer that is being read.
-	large chan struct{}
+	// large has the turns of answers over smallAnswer.
+	large Large
+	// namespace is the one that takes them.
+	namespace string
 }
 
 // dial connects to an agent's socket and synchronizes. If the socket is missing or
 // not served, the VM does not run, and dial returns ErrGone.
-func dial(ctx context.Context, socket string, p patience, large chan struct{}) (_ *conn, err error) {
+func dial(ctx context.Context, socket string, p patience, large Large, namespace string) (_ *conn, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.sync, ErrSilent)
 	defer cancel()
 	raw, err := new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -68,7 +76,7 @@ func dial(ctx context.Context, socket string, p patience, large chan struct{}) (
 		}
 		return nil, fmt.Errorf("%w: %w", ErrGone, err)
 	}
-	c := &conn{raw: raw, patience: p, in: bufio.NewReaderSize(raw, 64<<10), large: large}
+	c := &conn{raw: raw, patience: p, in: bufio.NewReaderSize(raw, 64<<10), large: large, namespace: namespace}
 	if err := c.sync(ctx); err != nil {
 		return nil, errors.Join(err, raw.Close())
 	}
@@ -140,8 +148,13 @@ func (c *conn) obey(ctx context.Context) (release func()) {
 // line reads up to a newline, limit bytes at most.
 func (c *conn) line(ctx context.Context, limit int) ([]byte, error) {
 	var line []byte
+	var turn time.Time // when the large answer's began
 	for {
-		if err := c.raw.SetReadDeadline(time.Now().Add(c.patience.before(limit))); err != nil {
+		deadline := time.Now().Add(c.patience.before(limit))
+		if slowest := turn.Add(c.patience.grace + time.Duration(len(line))*time.Second/largeRate); !turn.IsZero() && slowest.Before(deadline) {
+			deadline = slowest
+		}
+		if err := c.raw.SetReadDeadline(deadline); err != nil {
 			return nil, ended(ctx, err)
 		}
 		if ctx.Err() != nil { // SetReadDeadline has overwritten its deadline
@@ -152,10 +165,12 @@ func (c *conn) line(ctx context.Context, limit int) ([]byte, error) {
 			return nil, fmt.Errorf("%w: the answer has more than %d bytes", ErrGarbled, limit)
 		}
 		if len(line) <= smallAnswer && len(line)+len(part) > smallAnswer {
-			if err := c.takeToken(ctx); err != nil {
+			end, err := c.large.Take(ctx, c.namespace, func() {})
+			if err != nil {
 				return nil, err
 			}
-			defer c.giveToken()
+			defer end()
+			turn = time.Now()
 		}
 		line = append(line, part...)
 		switch {
@@ -166,17 +181,6 @@ func (c *conn) line(ctx context.Context, limit int) ([]byte, error) {
 		}
 	}
 }
-
-func (c *conn) takeToken(ctx context.Context) error {
-	select {
-	case c.large <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (c *conn) giveToken() { <-c.large }
 
 // ended translates an error of a connection that must be closed.
 func ended(ctx context.Context, err error) error {

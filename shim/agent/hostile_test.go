@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/nodevirt/nodevirt/imageunpack/turns"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,6 +43,12 @@ func socket(t *testing.T) string {
 // impostor serves as an agent, one connection at a time as QEMU does.
 func impostor(t *testing.T, serve func(net.Conn)) (*Agent, *link) {
 	t.Helper()
+	return impostorOf(t, "default", turns.New("others", 1, 1), serve)
+}
+
+// impostorOf is an impostor of a VM in a namespace.
+func impostorOf(t *testing.T, namespace string, large Large, serve func(net.Conn)) (*Agent, *link) {
+	t.Helper()
 	path := socket(t)
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -57,9 +65,9 @@ func impostor(t *testing.T, serve func(net.Conn)) (*Agent, *link) {
 			c.Close()
 		}
 	})
-	o := Options{Socket: path, Large: make(chan struct{}, 1)}
+	o := Options{Socket: path, Large: large, Namespace: namespace}
 	link := newLink(o)
-	link.patience = patience{3 * time.Second, 3 * time.Second, 3 * time.Second}
+	link.patience = patience{3 * time.Second, 3 * time.Second, 3 * time.Second, largeGrace}
 	a := join(link, o)
 	t.Cleanup(func() {
 		l.Close()
@@ -75,19 +83,26 @@ var syncID = regexp.MustCompile(`"id":(\d+)`)
 func synced(answers ...string) func(net.Conn) {
 	return func(c net.Conn) {
 		in := bufio.NewReader(c)
-		line, err := in.ReadString('\n')
-		if err != nil {
-			return
+		if speak(c, in, answers...) {
+			_, _ = io.Copy(io.Discard, in)
 		}
-		fmt.Fprintf(c, "old words\n\xff{\"return\": 1}\n\xff{\"return\": %s}\n", syncID.FindStringSubmatch(line)[1])
-		for _, answer := range answers {
-			if _, err := in.ReadString('\n'); err != nil {
-				return
-			}
-			_, _ = io.WriteString(c, answer)
-		}
-		_, _ = io.Copy(io.Discard, in)
 	}
+}
+
+// speak is synced until all answers are given, and reports whether they are.
+func speak(c net.Conn, in *bufio.Reader, answers ...string) bool {
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return false
+	}
+	fmt.Fprintf(c, "old words\n\xff{\"return\": 1}\n\xff{\"return\": %s}\n", syncID.FindStringSubmatch(line)[1])
+	for _, answer := range answers {
+		if _, err := in.ReadString('\n'); err != nil {
+			return false
+		}
+		_, _ = io.WriteString(c, answer)
+	}
+	return true
 }
 
 const accepted = `{"return": {"pid": 7}}` + "\n"
@@ -180,8 +195,54 @@ func TestAnswersInPieces(t *testing.T) {
 	if err != nil || r.Code != 5 || !bytes.Equal(r.Stdout, large) {
 		t.Errorf("code %d, %d bytes, %v", r.Code, len(r.Stdout), err)
 	}
-	if len(link.large) != 0 {
-		t.Error("the token for large answers was kept")
+	if _, err := link.large.Take(t.Context(), "default", func() { t.Error("the turn for large answers was kept") }); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLyingAgents: agents of one namespace whose large answers do not end keep no other namespace's from being read.
+func TestLyingAgents(t *testing.T) {
+	large := turns.New("others", 2, 1)
+	ended := make(chan error, 2)
+	for range 2 {
+		a, link := impostorOf(t, "liars", large, drip)
+		link.patience.grace = time.Hour
+		go func() {
+			_, err := a.Commands.Exec(t.Context(), Command{Args: []string{"true"}})
+			ended <- err
+		}()
+	}
+	honest, _ := impostorOf(t, "neighbour", large, synced(accepted,
+		fmt.Sprintf(`{"return": {"exited": true, "exitcode": 5, "out-data": "%s"}}`+"\n", strings.Repeat("eHh4", 1<<20))))
+	// One of the liars has its turn by now, or waits for it.
+	if r, err := honest.Commands.Exec(t.Context(), Command{Args: []string{"true"}}); err != nil || r.Code != 5 {
+		t.Errorf("an exec of another namespace: code %d, %v", r.Code, err)
+	}
+	if len(ended) > 0 {
+		t.Errorf("a liar ended before its neighbour: %v", <-ended)
+	}
+}
+
+// TestSlowAgent: a large answer that comes too slowly ends, though the agent is never silent.
+func TestSlowAgent(t *testing.T) {
+	a, link := impostor(t, drip)
+	link.patience.grace = time.Millisecond
+	if _, err := a.Commands.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrSilent) {
+		t.Errorf("%v", err)
+	}
+}
+
+// drip answers with more than a MiB, and then a byte at a time.
+func drip(c net.Conn) {
+	large := `{"return": {"exited": true, "exitcode": 0, "out-data": "` + strings.Repeat("eHh4", 1<<18) + "eHh4"
+	if !speak(c, bufio.NewReader(c), accepted, large) {
+		return
+	}
+	for {
+		if _, err := io.WriteString(c, "e"); err != nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

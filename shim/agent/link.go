@@ -11,8 +11,10 @@ import (
 type link struct {
 	patience patience
 	socket   string
-	large    chan struct{}
-	port     presenceReader
+	large    Large
+	// namespace is the VM's.
+	namespace string
+	port      presenceReader
 
 	turn chan struct{} // held by the call that speaks with the agent
 	conn *conn         // belongs to the holder of turn; nil if not connected
@@ -70,7 +72,7 @@ func (l *link) ready(begun time.Time) error {
 
 func (l *link) speak(ctx context.Context, command string, arguments any, limit int, result any) error {
 	if l.conn == nil {
-		c, err := dial(ctx, l.socket, l.patience, l.large)
+		c, err := dial(ctx, l.socket, l.patience, l.large, l.namespace)
 		if err != nil {
 			return err
 		}

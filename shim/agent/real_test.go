@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodevirt/nodevirt/imageunpack/turns"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/needs"
 )
@@ -45,7 +46,7 @@ func realAgent(t *testing.T, args ...string) *Agent {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	a := New(Options{Socket: path, Large: make(chan struct{}, 1)})
+	a := New(Options{Socket: path, Large: turns.New("others", 1, 1)})
 	t.Cleanup(func() {
 		a.Port.Report(Absent)
 		_ = cmd.Process.Kill()

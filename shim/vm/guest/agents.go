@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodevirt/nodevirt/imageunpack/turns"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -18,7 +19,7 @@ import (
 )
 
 // largeAnswers is the number of agents' answers above one MiB that the shim
-// reads at once. Each may need some hundred MiB of memory.
+// reads at once, one of each namespace. Each may need some hundred MiB of memory.
 const largeAnswers = 2
 
 // patience bounds a call to libvirtd for a caller that sets no deadline.
@@ -50,7 +51,7 @@ type Agents struct {
 // NewAgents returns Agents. It calls changed, from any goroutine, whenever
 // something new is known of a running guest.
 func NewAgents(l layout.Layout, p ports, tasks *background.Tasks, log *slog.Logger, changed func(*table.VM)) *Agents {
-	large := make(chan struct{}, largeAnswers)
+	large := turns.New("the answers of other agents", largeAnswers, 1)
 	a := &Agents{layout: l, ports: p, tasks: tasks, log: log, accessPause: accessPause}
 	a.changed = func(v *table.VM) {
 		if v.Record().State == record.Running {
@@ -63,7 +64,8 @@ func NewAgents(l layout.Layout, p ports, tasks *background.Tasks, log *slog.Logg
 		id := v.Record().ID
 		return agent.New(agent.Options{
 			Socket: l.AgentSocket(id), Terminals: commandTerminals(l, id), Large: large,
-			Changed: func() { a.changed(v) },
+			Namespace: v.Record().Sandbox.Value.GetMetadata().GetNamespace(),
+			Changed:   func() { a.changed(v) },
 		})
 	}
 	return a

@@ -1,4 +1,5 @@
-package expand
+// Package turns limits how much of a node's work runs at the same time, fairly between namespaces.
+package turns
 
 import (
 	"context"
@@ -9,11 +10,12 @@ import (
 	"sync"
 )
 
-// Turns limits how many conversions run at the same time on a node. Namespaces take turns: the
-// next conversion is one of the namespace that has the fewest running, and of several such of the one
-// that has waited longest since its last turn. One namespace leaves a turn to others, if there are
-// several. So a namespace with many long conversions does not delay another's one.
+// Turns limits how many pieces of work of one kind, such as conversions of disks, run at the same time on a node.
+// Namespaces take turns: the next piece is one of the namespace that has the fewest running, and of several such of the
+// one that has waited longest since its last turn. One namespace leaves turns to others. So a namespace with much long
+// work does not delay another's one.
 type Turns struct {
+	what string
 	most  int // how many turns one namespace gets at the same time
 	mu    sync.Mutex
 	free  int
@@ -21,18 +23,21 @@ type Turns struct {
 	of    map[string]*tenant
 }
 
-// tenant is a namespace with conversions that run or wait.
+// tenant is a namespace with work that runs or waits.
 type tenant struct {
 	running int
 	last    uint64 // the number of its last turn
 	waiting []chan struct{}
 }
 
-// NewTurns returns Turns for n conversions at the same time.
-func NewTurns(n int) *Turns { return &Turns{most: max(1, n-1), free: n, of: map[string]*tenant{}} }
+// New returns Turns for n pieces of work at the same time, of which one namespace gets at most most. What names what
+// the others do in errors.
+func New(what string, n, most int) *Turns {
+	return &Turns{what: what, most: most, free: n, of: map[string]*tenant{}}
+}
 
 // Take waits for a turn of a namespace. It calls waiting first if there is no free one. The caller
-// calls release once, after its conversion.
+// calls release once, after its work.
 func (t *Turns) Take(ctx context.Context, namespace string, waiting func()) (release func(), err error) {
 	ready := make(chan struct{})
 	t.mu.Lock()
@@ -56,11 +61,11 @@ func (t *Turns) Take(ctx context.Context, namespace string, waiting func()) (rel
 		return release, nil
 	case <-ctx.Done():
 		t.leave(namespace, ready)
-		return nil, fmt.Errorf("wait for the conversion of other disks: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("wait for %s: %w", t.what, context.Cause(ctx))
 	}
 }
 
-// give gives free turns to conversions that wait. The caller holds t.mu.
+// give gives free turns to work that waits. The caller holds t.mu.
 func (t *Turns) give() {
 	for t.free > 0 {
 		var next *tenant
@@ -109,7 +114,7 @@ func (t *Turns) leave(namespace string, ready chan struct{}) {
 	}
 }
 
-// forget forgets a namespace without conversions. The caller holds t.mu.
+// forget forgets a namespace without work. The caller holds t.mu.
 func (t *Turns) forget(namespace string) {
 	if n := t.of[namespace]; n.running == 0 && len(n.waiting) == 0 {
 		delete(t.of, namespace)
