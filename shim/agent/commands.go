@@ -41,6 +41,9 @@ type Command struct {
 	Args []string
 	// Input is the program's stdin, of at most MaxInput bytes; nil is none.
 	Input []byte
+	// Read, if not nil, returns the input instead, once the command has its place among the agent's. The command calls
+	// done when the agent has the input.
+	Read func(ctx context.Context) (input []byte, done func(), err error)
 }
 
 func (c Command) check() error {
@@ -94,7 +97,7 @@ func (c *Commands) Exec(ctx context.Context, command Command) (Result, error) {
 		return Result{}, err
 	}
 	defer c.leave()
-	pid, err := c.start(ctx, command)
+	pid, err := c.startRead(ctx, command)
 	if err != nil {
 		return Result{}, err
 	}
@@ -119,6 +122,22 @@ func (c *Commands) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running--
+}
+
+// startRead is start for a command whose input may have to be read first. Nothing keeps the input afterwards.
+func (c *Commands) startRead(ctx context.Context, command Command) (int64, error) {
+	if command.Read != nil {
+		input, done, err := command.Read(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer done()
+		command.Input = input
+		if err := command.check(); err != nil {
+			return 0, err
+		}
+	}
+	return c.start(ctx, command)
 }
 
 // start starts a command and returns its process ID in the guest.

@@ -46,7 +46,12 @@ func call[T any](ctx context.Context, c *Connection, op, object string,
 	if calls == nil {
 		return zero, &failure{op: op, object: object, kind: ErrUnavailable}
 	}
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return zero, expired(ctx, op, object)
+	}
 	return await(ctx, op, object, func() (T, error) {
+		defer leave() // libvirtd has answered; the caller may have given up long before
 		conn, err := calls.get()
 		if err != nil {
 			return zero, &failure{op: op, object: object, kind: ErrUnavailable, detail: err}

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/nodevirt/nodevirt/imageunpack/turns"
 )
 
 const (
@@ -26,6 +28,8 @@ const (
 type Connection struct {
 	uri string
 	log *slog.Logger
+	// orders are the turns of calls that users order.
+	orders *turns.Turns
 
 	mu        sync.Mutex
 	calls     *pool         // nil while there is no libvirtd

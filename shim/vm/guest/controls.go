@@ -71,6 +71,8 @@ type controls struct {
 
 func newControls(o Options) controls {
 	p, writes, asked := o.Power, o.Freezes, queries{o.Agents}
+	lanes := &table.PerVM[*lane]{New: newLane}
+	one := func(do control) control { return queued(lanes, do) }
 	with := map[string]argued{
 		"freeze": writes.freeze, controlKeepFrozen: writes.keep, controlConnect: connectWithoutStream,
 		controlVSOCK: vsockWithoutStream,
@@ -95,11 +97,11 @@ func newControls(o Options) controls {
 		controlConsole: consoleWithoutStream,
 		controlDisplay: displayWithoutStream,
 		controlUSB:     usbWithoutStream,
-		"pause":        here(byLibvirt(p.Pause)),
-		"unpause":      resume(o.Moves, byLibvirt(p.Resume)),
-		"reset":        here(byLibvirt(p.Reset)),
-		"reboot":       here(reboot(p, o.Agents)),
-		"screenshot":   screenshot(o.Screens),
+		"pause":        one(here(byLibvirt(p.Pause))),
+		"unpause":      one(resume(o.Moves, byLibvirt(p.Resume))),
+		"reset":        one(here(byLibvirt(p.Reset))),
+		"reboot":       one(here(reboot(p, o.Agents))),
+		"screenshot":   one(screenshot(o.Screens)),
 		controlPing:    asked.ping,
 		"guest-info":   asked.info,
 		"users":        asked.users,

@@ -28,11 +28,19 @@ func (g *Guests) CheckExec(id string, r *runtimeapi.ExecRequest) error {
 	} else if control != nil {
 		return nil
 	}
-	if err := idle(g.pauses, v); err != nil {
+	if err := mayExec(g.pauses, g.agents, v); err != nil {
 		return execFailed(v, err)
 	}
-	if g.agents.Of(v).Facts.State().Presence == agent.Absent {
-		return execFailed(v, agent.ErrAbsent)
+	return nil
+}
+
+// mayExec returns why a guest runs no commands now; nil if it does.
+func mayExec(p pauses, a *Agents, v *table.VM) error {
+	if err := idle(p, v); err != nil {
+		return err
+	}
+	if a.Of(v).Facts.State().Presence == agent.Absent {
+		return agent.ErrAbsent
 	}
 	return nil
 }
@@ -69,11 +77,10 @@ func (g *Guests) Exec(ctx context.Context, id string, command []string, s stream
 	if s.TTY {
 		return g.interact(ctx, v, command, s)
 	}
-	input, err := readInput(ctx, s.In)
-	if err != nil {
+	if err := mayExec(g.pauses, g.agents, v); err != nil {
 		return execFailed(v, err)
 	}
-	r, err := g.agents.Of(v).Commands.Exec(ctx, agent.Command{Args: command, Input: input})
+	r, err := g.agents.Of(v).Commands.Exec(ctx, agent.Command{Args: command, Read: g.inputs.of(v, s.In)})
 	if err != nil {
 		return execFailed(v, err)
 	}
@@ -110,7 +117,7 @@ func (g *Guests) streamed(command []string) func(ctx context.Context, v *table.V
 }
 
 func (g *Guests) execControl(ctx context.Context, v *table.VM, do control, s stream.Streams) error {
-	out, err := do(ctx, v)
+	out, err := do(orderedBy(ctx, v), v)
 	if err != nil {
 		return execFailed(v, err)
 	}
@@ -183,7 +190,7 @@ func (g *Guests) execNow(ctx context.Context, v *table.VM, command []string, pat
 		}
 		return r, err
 	}
-	out, err := control(ctx, v)
+	out, err := control(orderedBy(ctx, v), v)
 	if err != nil && ping {
 		return failedProbe(err, 1)
 	}

@@ -60,6 +60,7 @@ type Guests struct {
 	terminals  terminals
 	namespaces namespaces
 	log        *slog.Logger
+	inputs     inputs
 
 	consoleClients table.PerVM[*consoleClient]
 	usbSlots       table.PerVM[*usbSlots]
@@ -73,7 +74,7 @@ func New(o Options) *Guests {
 	g := &Guests{
 		table: o.Table, agents: o.Agents, layout: o.Layout,
 		controls: newControls(o),
-		pauses:   o.Pauses, freezes: o.Freezes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger, vsocks: dialVSOCK,
+		pauses:   o.Pauses, freezes: o.Freezes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger, vsocks: dialVSOCK, inputs: newInputs(),
 	}
 	g.consoleClients.New = func(*table.VM) *consoleClient { return &consoleClient{} }
 	g.viewers.New = func(*table.VM) *viewers { return &viewers{} }

@@ -8,12 +8,21 @@ import (
 	"image"
 	"image/png"
 
+	"github.com/nodevirt/nodevirt/imageunpack/turns"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 )
 
+const (
+	// MaxScreenshots is how many pictures the shim makes at once. Each may need some hundred MiB of memory.
+	MaxScreenshots = 2
+	// NamespaceScreenshots is how many of these are of one namespace.
+	NamespaceScreenshots = 1
+)
+
 // screenshot is the control that returns a picture of the guest's display, as PNG.
 func screenshot(s screens) control {
+	others := turns.New("other screenshots", MaxScreenshots, NamespaceScreenshots)
 	return func(ctx context.Context, v *table.VM) ([]byte, error) {
 		r := v.Record()
 		if !r.Spec.Display {
@@ -21,6 +30,11 @@ func screenshot(s screens) control {
 		}
 		ctx, cancel := background.AtMost(ctx, patience)
 		defer cancel()
+		end, err := others.Take(ctx, r.Sandbox.Value.GetMetadata().GetNamespace(), func() {})
+		if err != nil {
+			return nil, err
+		}
+		defer end()
 		picture, err := s.Screenshot(ctx, r.Domain.UUID)
 		if err != nil {
 			return nil, err

@@ -28,31 +28,6 @@ func sizes(ctx context.Context, from <-chan stream.Size) <-chan agent.Size {
 	return to
 }
 
-// readInput reads what a client sends to its end, or until ctx ends.
-func readInput(ctx context.Context, in io.Reader) ([]byte, error) {
-	if in == nil {
-		return nil, nil
-	}
-	type result struct {
-		data []byte
-		err  error
-	}
-	done := make(chan result, 1)
-	go func() { // ends with the stream, which ends with the connection
-		data, err := io.ReadAll(io.LimitReader(in, agent.MaxInput+1))
-		done <- result{data, err}
-	}()
-	select {
-	case r := <-done:
-		if r.err != nil {
-			return nil, fmt.Errorf("read its input: %w", r.err)
-		}
-		return r.data, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
 // deliver writes a command's output to its client.
 func deliver(s stream.Streams, r agent.Result) error {
 	for _, out := range []struct {

@@ -24,6 +24,8 @@ var (
 	ErrRange = errdefs.ErrOutOfRange.WithMessage("out of range")
 	// ErrUnfinished reports that a call ends before the work that it began. The work goes on.
 	ErrUnfinished error = unfinished{}
+	// ErrBusy reports that as much of a kind is under way as may be at once. A later try can succeed.
+	ErrBusy = errdefs.ErrResourceExhausted.WithMessage("too much at once")
 	// ErrExists reports that the pod has such a container already. CRI has no code
 	// for that; containerd answers with the one of a wrong state.
 	ErrExists = errdefs.ErrFailedPrecondition.WithMessage("already exists")
