@@ -13,18 +13,14 @@ import (
 // Bounds of connections. The front proxies of a cluster are few, and each reuses
 // its connections; a console, a display or a forwarded port has its own.
 const (
-	// handshakeTimeout bounds a TLS handshake.
+	// handshakeTimeout bounds a TLS handshake of an address that has authenticated before, newTimeout that of another.
 	handshakeTimeout = 5 * time.Second
-	// maxHandshakes bounds the connections that are not authenticated yet, and
-	// maxHandshakesOfOne those of one address, so that one pod keeps no API server out.
-	maxHandshakes      = 1024
-	maxHandshakesOfOne = 256
-	// maxConnections bounds the authenticated ones.
-	maxConnections = 4096
+	newTimeout       = 3 * time.Second
+	// MaxConnections bounds the authenticated ones.
+	MaxConnections = 4096
 )
 
-// proxyListener accepts connections whose TLS handshake succeeded. It closes
-// connections above the bounds at once.
+// proxyListener accepts connections whose TLS handshake succeeded.
 type proxyListener struct {
 	net.Listener
 	config *tls.Config
@@ -33,15 +29,15 @@ type proxyListener struct {
 	done   chan struct{}
 	close  func() error
 
-	mu sync.Mutex
-	// pending counts handshakes by the peer's IP address, and all of them by "".
-	pending map[string]int
-	open    int
+	handshakes *handshakes
+
+	mu   sync.Mutex
+	open int
 }
 
 func newProxyListener(ctx context.Context, l net.Listener, config *tls.Config) *proxyListener {
 	p := &proxyListener{
-		Listener: l, config: config, pending: map[string]int{},
+		Listener: l, config: config, handshakes: newHandshakes(),
 		ready: make(chan net.Conn), failed: make(chan error, 1), done: make(chan struct{}),
 	}
 	p.close = sync.OnceValue(func() error {
@@ -78,12 +74,7 @@ func (p *proxyListener) accept(ctx context.Context) {
 			p.failed <- err
 			return
 		}
-		address := peer(c)
-		if !p.admit(address) {
-			_ = c.Close()
-			continue
-		}
-		go p.handshake(ctx, c, address)
+		go p.handshake(ctx, c, p.handshakes.begin(c, peer(c)))
 	}
 }
 
@@ -98,12 +89,17 @@ func temporary(err error) bool {
 	return false
 }
 
-func (p *proxyListener) handshake(ctx context.Context, c net.Conn, address string) {
+func (p *proxyListener) handshake(ctx context.Context, c net.Conn, h *handshake) {
 	secure := tls.Server(c, p.config)
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	limit := newTimeout
+	if h.known {
+		limit = handshakeTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := secure.HandshakeContext(ctx)
-	if !p.settle(address, err == nil) {
+	p.handshakes.end(h, err == nil)
+	if err != nil || !p.enter() {
 		_ = c.Close()
 		return
 	}
@@ -115,27 +111,11 @@ func (p *proxyListener) handshake(ctx context.Context, c net.Conn, address strin
 	}
 }
 
-// admit counts a handshake, unless there are too many.
-func (p *proxyListener) admit(address string) bool {
+// enter counts an authenticated connection, unless there are too many.
+func (p *proxyListener) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pending[""] >= maxHandshakes || p.pending[address] >= maxHandshakesOfOne {
-		return false
-	}
-	p.pending[""]++
-	p.pending[address]++
-	return true
-}
-
-// settle counts a handshake no longer. It reports whether the connection may stay.
-func (p *proxyListener) settle(address string, authenticated bool) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pending[""]--
-	if p.pending[address]--; p.pending[address] == 0 {
-		delete(p.pending, address)
-	}
-	if !authenticated || p.open >= maxConnections {
+	if p.open >= MaxConnections {
 		return false
 	}
 	p.open++

@@ -146,7 +146,7 @@ func TestSilentConnections(t *testing.T) {
 	r := newRig(t)
 	front := r.front.TLS(t, pki.Identity{Name: "front"})
 	var open []net.Conn
-	for range maxHandshakesOfOne + 100 {
+	for range MaxHandshakesOfOne + 100 {
 		c, err := net.Dial("tcp", r.address)
 		assert.NilError(t, err)
 		defer func() { _ = c.Close() }()
@@ -179,29 +179,91 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// TestBounds: the listener counts handshakes for each address, and connections.
-func TestBounds(t *testing.T) {
-	p := &proxyListener{pending: map[string]int{}}
-	for range maxHandshakesOfOne {
-		assert.Assert(t, p.admit("a"))
+// fakeConn is a connection that notes its close.
+type fakeConn struct {
+	net.Conn
+	closed bool
+}
+
+func (f *fakeConn) Close() error {
+	f.closed = true
+	return nil
+}
+
+// TestHandshakes: clients that say nothing close each other's connections, and neither those of an address that has
+// authenticated before, nor the latest of a new one.
+func TestHandshakes(t *testing.T) {
+	h := newHandshakes()
+	begin := func(address string) (*fakeConn, *handshake) {
+		c := &fakeConn{}
+		return c, h.begin(c, address)
 	}
-	assert.Assert(t, !p.admit("a"), "one address has too many handshakes")
-	assert.Assert(t, p.admit("b"), "another address has its own bound")
-	assert.Assert(t, p.settle("a", false) == false)
-	assert.Assert(t, p.admit("a"), "a finished handshake counts no longer")
-	for i := 0; p.pending[""] < maxHandshakes; i++ {
-		assert.Assert(t, p.admit("other "+strconv.Itoa(i)))
-	}
-	assert.Assert(t, !p.admit("last"))
-	p.open = maxConnections
-	assert.Assert(t, !p.settle("b", true), "too many connections")
-	p.release()
-	assert.Assert(t, p.settle("other 0", true))
-	for address, n := range p.pending {
-		if address != "" && n == 0 {
-			t.Errorf("address %q is still counted", address)
+	_, first := begin("front")
+	h.end(first, true)
+	front, _ := begin("front")
+	var silent []*fakeConn
+	// Each of 40 pods has as many as it can.
+	for n := range 40 * MaxHandshakesOfKnown {
+		c, _ := begin("pod " + strconv.Itoa(n%40))
+		silent = append(silent, c)
+		if len(h.pending) > MaxHandshakes {
+			t.Fatalf("%d handshakes are under way", len(h.pending))
 		}
 	}
+	if front.closed {
+		t.Error("the connection of an API server was closed")
+	}
+	second, late := begin("second front")
+	for n := range MaxHandshakes / 2 {
+		begin("pod " + strconv.Itoa(n%40))
+	}
+	if second.closed {
+		t.Error("the connection of a new API server was closed before others that are older")
+	}
+	h.end(late, true)
+	open := 0
+	for _, c := range silent {
+		if !c.closed {
+			open++
+		}
+	}
+	if open > MaxHandshakes {
+		t.Errorf("%d silent connections are open", open)
+	}
+	for n := range 10 * maxKnown {
+		_, one := begin("proxy " + strconv.Itoa(n))
+		h.end(one, true)
+	}
+	if len(h.known) > maxKnown {
+		t.Errorf("%d addresses are remembered", len(h.known))
+	}
+}
+
+// TestFourPodsLeaveAPlace: pods that open connections without a word keep no API server out.
+func TestFourPodsLeaveAPlace(t *testing.T) {
+	r := newRig(t)
+	front := r.front.TLS(t, pki.Identity{Name: "front"})
+	for pod := range 4 {
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(10+pod))}}
+		for range 256 {
+			c, err := from.DialContext(t.Context(), "tcp", r.address)
+			assert.NilError(t, err)
+			defer func() { _ = c.Close() }()
+		}
+	}
+	for range 20 {
+		if code, _, err := r.get(t, &front, "/apis/example.com/v1", "ann"); err != nil || code != http.StatusOK {
+			t.Fatalf("the front proxy gets %d, %v", code, err)
+		}
+	}
+}
+
+// TestConnectionsAreBounded: the listener counts authenticated connections.
+func TestConnectionsAreBounded(t *testing.T) {
+	p := &proxyListener{open: MaxConnections}
+	assert.Assert(t, !p.enter(), "too many connections")
+	p.release()
+	assert.Assert(t, p.enter())
 }
 
 // TestStartsBeforeAPIServer: a controller that starts before the API server waits
