@@ -2,6 +2,7 @@ package pod
 
 import (
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -132,7 +133,7 @@ func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage, around Surrou
 		DNSConfig:                     dnsConfig(s.DNSConfig),
 		NodeSelector:                  nodeSelector(s, around),
 		Affinity:                      affinity(s, around),
-		Tolerations:                   s.Tolerations,
+		Tolerations:                   tolerations(s.Tolerations),
 		TopologySpreadConstraints:     spread(s, around),
 		SchedulerName:                 s.SchedulerName,
 		PriorityClassName:             s.PriorityClassName,
@@ -144,6 +145,22 @@ func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage, around Surrou
 		EnableServiceLinks:           &no,
 		SecurityContext:              Restricted(),
 	}
+}
+
+// tolerations are those of an instance, and for nodes that are not heard, of which the instance says nothing: its guest
+// runs on there, and a pod that is deleted meanwhile would end it when the node returns. Kubernetes' default is five
+// minutes.
+func tolerations(given []corev1.Toleration) []corev1.Toleration {
+	all := slices.Clone(given)
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		says := slices.ContainsFunc(given, func(t corev1.Toleration) bool {
+			return (t.Key == key || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "")
+		})
+		if !says {
+			all = append(all, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
+		}
+	}
+	return all
 }
 
 // dnsConfig writes the addresses of servers without leading zeros, which pods may not have.

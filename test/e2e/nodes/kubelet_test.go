@@ -52,7 +52,6 @@ func TestNoSecondGuestWhileTheKubeletIsAway(t *testing.T) {
 	for name, h := range harms {
 		create(t, vm(name, func(spec object) {
 			rather(harmed)(spec)
-			stayOn(spec)
 			if h.spec != nil {
 				h.spec(spec)
 			}

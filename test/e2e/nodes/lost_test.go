@@ -24,10 +24,7 @@ import (
 // it.
 func TestLostNode(t *testing.T) {
 	whole(t)
-	name, first := answering(t, vm("lost", func(spec object) {
-		rather(harmed)(spec)
-		stayOn(spec)
-	}))
+	name, first := answering(t, vm("lost", rather(harmed)))
 	pod := kubectl(t, "get", "pods", "--selector=app="+name, "-o", "name")
 	watchTwo(t)
 	cut(t)

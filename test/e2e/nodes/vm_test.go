@@ -83,15 +83,6 @@ func whole(t *testing.T) {
 	kubectl(t, "--namespace=nodevirt", "rollout", "status", "deployment/nodevirt-controller", "--timeout="+wait.Patience.String())
 }
 
-// stayOn has a VM's pod stay on a node that is lost, for longer than Kubernetes' five minutes: a test on a busy
-// machine may take as long.
-func stayOn(spec object) {
-	spec["tolerations"] = []object{
-		{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600},
-		{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600},
-	}
-}
-
 // rather has a VM run on a node as long as it can be had.
 func rather(node string) func(spec object) {
 	return func(spec object) {

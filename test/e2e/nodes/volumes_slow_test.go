@@ -290,10 +290,7 @@ func TestVolumesWhileDaemonsAreKilled(t *testing.T) {
 // node out of service. Then another node has them, and nothing is left on the one that was lost.
 func TestVolumesOfALostNode(t *testing.T) {
 	whole(t)
-	w := startWriting(t, "stranded", func(spec object) {
-		rather(harmed)(spec)
-		stayOn(spec)
-	})
+	w := startWriting(t, "stranded", rather(harmed))
 	pod := kubectl(t, "get", "pods", "--selector=app="+w.name, "-o", "name")
 	watchTwo(t)
 	w.watchAttachments(t)
