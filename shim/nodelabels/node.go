@@ -34,7 +34,8 @@ func (n *node) update(ctx context.Context, wanted map[string]string, partial boo
 		return err
 	}
 	path := []string{"api", "v1", "nodes", n.name}
-	body, err := n.api.Do(ctx, kubelet.Request{Method: http.MethodGet, Path: path, Metadata: true})
+	// An answer of the API server's cache will do: the patch names the Node's UID.
+	body, err := n.api.Do(ctx, kubelet.Request{Method: http.MethodGet, Path: path, Query: "resourceVersion=0", Metadata: true})
 	if errors.Is(err, kubelet.ErrGone) {
 		return fmt.Errorf("read node %s: the kubelet has not registered it: %w", n.name, err)
 	}

@@ -15,9 +15,9 @@ import (
 const (
 	// look is how often the Writer asks libvirt, and retries what failed.
 	look = 15 * time.Second
-	// again is how often the Writer reads the Node without a change: someone may have
-	// changed the labels.
-	again = 10 * time.Minute
+	// again is how often the Writer reads the Node without a change: a Node that is made again, by a kubelet that
+	// registers or from a backup, has no labels, and no VM starts there.
+	again = 30 * time.Second
 	// askTime is how long libvirtd may be away, such as for a restart, before the
 	// scheduler avoids the node.
 	askTime = 30 * time.Second
@@ -28,7 +28,8 @@ type Source func(context.Context) (domain.Capabilities, error)
 
 // Writer keeps the labels of the node up to date.
 type Writer struct {
-	node   *node // nil: no labels are written
+	// update gives the Node the wanted labels; nil: no labels are written. If partial is set, it removes none.
+	update func(ctx context.Context, wanted map[string]string, partial bool) error
 	source Source
 	log    *slog.Logger
 
@@ -43,14 +44,14 @@ type Writer struct {
 func New(kubeconfig string, source Source, log *slog.Logger) *Writer {
 	w := &Writer{source: source, log: log}
 	if kubeconfig != "" {
-		w.node = &node{api: kubelet.New(kubeconfig)}
+		w.update = (&node{api: kubelet.New(kubeconfig)}).update
 	}
 	return w
 }
 
 // Run writes labels until ctx ends.
 func (w *Writer) Run(ctx context.Context) {
-	if w.node == nil {
+	if w.update == nil {
 		return
 	}
 	t := time.NewTicker(look)
@@ -83,7 +84,7 @@ func (w *Writer) step(ctx context.Context) {
 	if w.written != nil && maps.Equal(wanted, w.written) && time.Since(w.at) < again {
 		return
 	}
-	err := w.node.update(ctx, wanted, down != nil)
+	err := w.update(ctx, wanted, down != nil)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:

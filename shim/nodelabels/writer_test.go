@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
@@ -125,6 +126,26 @@ func TestWriter(t *testing.T) {
 	s.node = []byte(`{"metadata": {"uid": "u", "labels": {"zone": "a"}}}`)
 	w.at = time.Now().Add(-again)
 	step(map[string]string{"zone": "a", "kubevirt.io/schedulable": "true"}, getNode, patchOne)
+}
+
+// TestReturnedNode: a Node that was made again has its labels within a minute, whatever was written before.
+func TestReturnedNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &Writer{source: func(context.Context) (domain.Capabilities, error) {
+			return domain.Capabilities{Models: []string{"EPYC"}}, nil
+		}, log: slog.New(slog.DiscardHandler)}
+		reads := 0
+		w.update = func(context.Context, map[string]string, bool) error {
+			reads++
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		w.Run(ctx)
+		if reads < 10 || reads > 21 {
+			t.Errorf("the Node was read %d times in ten minutes", reads)
+		}
+	})
 }
 
 // TestSkip: KubeVirt's annotation keeps the labels from a node.
