@@ -97,7 +97,7 @@ func trimPod(p *corev1.Pod) {
 	annotations, labels := p.Annotations, p.Labels
 	p.Annotations, p.Labels = nil, nil
 	kept := []string{
-		vmi.AnnotationNetworkStatus, vmspec.AnnotationNetworkDisks, vmspec.AnnotationCopiedVolumes, pod.AnnotationEvictionInProgress, pod.AnnotationBackupHook, pod.AnnotationLinks, pod.AnnotationNetworks, pod.AnnotationStartCards, pod.AnnotationPluggedCards,
+		vmi.AnnotationNetworkStatus, vmi.AnnotationNoGuest, vmspec.AnnotationNetworkDisks, vmspec.AnnotationCopiedVolumes, pod.AnnotationEvictionInProgress, pod.AnnotationBackupHook, pod.AnnotationLinks, pod.AnnotationNetworks, pod.AnnotationStartCards, pod.AnnotationPluggedCards,
 	}
 	if annotations[order.Annotation] != "" { // of a guest that has moved, which has kept its MAC addresses
 		kept = append(kept, order.Annotation, vmspec.AnnotationVMI)

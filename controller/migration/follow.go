@@ -42,6 +42,7 @@ type follower struct {
 	outcomes interface {
 		succeed(ctx context.Context, w work) error
 		fail(ctx context.Context, m *migration, vmi *instance, reason string) error
+		stay(ctx context.Context, w work, reason string) error
 	}
 }
 
@@ -75,6 +76,8 @@ func (f *follower) follow(ctx context.Context, w work) (ctrl.Result, error) {
 	switch {
 	case v == succeed:
 		return ctrl.Result{}, f.outcomes.succeed(ctx, w)
+	case v == failed && source.is(stateKept):
+		return ctrl.Result{}, f.outcomes.stay(ctx, w, reason)
 	case v == failed:
 		return ctrl.Result{}, f.outcomes.fail(ctx, w.m, w.vmi, reason)
 	case undone: // a controller that restarts undoes it too
@@ -82,7 +85,7 @@ func (f *follower) follow(ctx context.Context, w work) (ctrl.Result, error) {
 			return ctrl.Result{}, err
 		}
 	}
-	return ctrl.Result{RequeueAfter: f.nextPoll(w)}, f.noteUnsettled(ctx, w, v, v == undo && source.report == nil)
+	return ctrl.Result{RequeueAfter: f.nextPoll(w)}, f.noteUnsettled(ctx, w, v, source, target)
 }
 
 // reports asks the target, and the source if the target does not decide: while both
@@ -173,19 +176,23 @@ func reasonOf(m *migration, source, target end) string {
 	return "the migration failed, and no node says why"
 }
 
-// noteUnsettled says what to do about a guest that no node runs, or that a source has which does not answer.
-func (f *follower) noteUnsettled(ctx context.Context, w work, v verdict, silent bool) error {
+// noteUnsettled says what to do about a guest that no node runs, or that a node may have which does not answer.
+func (f *follower) noteUnsettled(ctx context.Context, w work, v verdict, source, target end) error {
 	reason, text := "TargetSilent", ""
+	late := v == undo && f.now().Sub(since(w.m).Time).Abs() > silence
 	s, taint := w.m.Status.MigrationState, corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute"
 	switch {
 	case v == unsettled:
 		text = fmt.Sprintf("The guest is paused: node %s has handed it over, and node %s has not answered. "+
 			"If node %s is off for good, taint it %s: the guest then continues on node %s.",
 			s.SourceNode, s.TargetNode, s.TargetNode, taint, s.SourceNode)
-	case silent && f.now().Sub(since(w.m).Time).Abs() > silence:
+	case late && source.report == nil:
 		reason = "SourceSilent"
 		text = fmt.Sprintf("Node %s, where the guest was, does not answer. The migration ends when it does. "+
 			"If it is off for good, taint it %s.", s.SourceNode, taint)
+	case late && target.report == nil && !target.Ended:
+		text = fmt.Sprintf("Node %s, which may have the guest, does not answer. The migration ends when it does. "+
+			"If it is off for good, taint it %s.", s.TargetNode, taint)
 	}
 	before := len(w.m.Status.Conditions)
 	err := f.statuses.write(ctx, w.m, func() { f.statuses.setCondition(w.m, conditionUnsettled, reason, text) })

@@ -460,6 +460,75 @@ func TestUnsettled(t *testing.T) {
 	}
 }
 
+// TestLostTarget: a source that has its guest back proves that a target whose node is lost never got it. The migration
+// ends, and the target's pod is no obstacle to the next start.
+func TestLostTarget(t *testing.T) {
+	for name, cancel := range map[string]bool{"fails": false, "is cancelled": true} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			g.running()
+			g.to(kubevirt.MigrationRunning)
+			target := g.target()
+			g.nodes.deaf = g.nodes.targetPod
+			g.ready("node2", corev1.ConditionUnknown)
+			if cancel {
+				if err := g.Delete(t.Context(), g.migration()); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				g.nodes.states[g.nodes.sourcePod], g.nodes.reason = stateKept, "broken pipe"
+			}
+			for range 3 {
+				g.now = g.now.Add(15 * time.Second)
+				g.reconcile()
+			}
+			if m := g.migration(); m != nil && m.Status.Phase != kubevirt.MigrationFailed {
+				t.Fatalf("status: %+v", m.Status)
+			}
+			if g.pod(target.Name) != nil {
+				t.Error("the target's pod is still there")
+			}
+			g.stays()
+		})
+	}
+}
+
+// TestLostBefore: a migration whose target's node is lost before the guest is sent fails at once.
+func TestLostBefore(t *testing.T) {
+	g := newRig(t)
+	g.running()
+	g.to(kubevirt.MigrationPreparingTarget)
+	target := g.target()
+	g.ready("node2", corev1.ConditionUnknown)
+	g.reconcile()
+	g.reconcile()
+	if m := g.migration(); m.Status.Phase != kubevirt.MigrationFailed || !strings.Contains(m.Status.MigrationState.FailureReason, "node2") {
+		t.Errorf("status: %+v", m.Status)
+	}
+	if g.pod(target.Name) != nil {
+		t.Error("the target's pod is still there")
+	}
+	g.stays()
+}
+
+// TestUnknownSource: a source without a record of the migration proves nothing, and the migration names the node that it
+// waits for.
+func TestUnknownSource(t *testing.T) {
+	g := newRig(t)
+	g.running()
+	g.to(kubevirt.MigrationRunning)
+	g.nodes.deaf = g.nodes.targetPod
+	delete(g.nodes.states, g.nodes.sourcePod)
+	for range 20 {
+		g.now = g.now.Add(15 * time.Second)
+		g.reconcile()
+	}
+	m := g.migration()
+	if m.IsFinal() || len(m.Status.Conditions) != 1 || !strings.Contains(m.Status.Conditions[0].Message, "node2, which may have the guest") {
+		t.Errorf("status: %+v", m.Status)
+	}
+}
+
 // TestDeletedTarget: the target's Node is deleted while its kubelet lives, so its guest may run. The source resumes
 // nothing until the target was silent for its grace period and longer.
 func TestDeletedTarget(t *testing.T) {

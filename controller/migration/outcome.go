@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -113,6 +114,20 @@ func (o *outcomes) fail(ctx context.Context, m *migration, vmi *instance, reason
 	}
 	o.events.Eventf(m, nil, corev1.EventTypeWarning, "FailedMigration", "Migrate", "%.900s", reason)
 	return o.leave(ctx, m)
+}
+
+// stay is fail for a migration whose guest never left its source. Its target's pod has no guest to wait for, even if no
+// kubelet reports its end.
+func (o *outcomes) stay(ctx context.Context, w work, reason string) error {
+	if err := o.fail(ctx, w.m, w.vmi, reason); err != nil || w.target == nil || !w.targetState.Lost {
+		return err
+	}
+	before := w.target.DeepCopy()
+	metav1.SetMetaDataAnnotation(&w.target.ObjectMeta, instances.AnnotationNoGuest, string(w.m.UID))
+	if err := o.client.Patch(ctx, w.target, client.MergeFrom(before)); err != nil {
+		return ignoreGone(fmt.Errorf("annotate pod %s/%s: %w", w.target.Namespace, w.target.Name, err))
+	}
+	return nil
 }
 
 // conclude copies the end of the migration from its instance's status.

@@ -182,6 +182,9 @@ func (r *Reconciler) proceed(ctx context.Context, m *migration, vmi *instance) (
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	if unsent(m) && w.target != nil && w.targetState.Lost {
+		return ctrl.Result{}, r.outcomes.stay(ctx, w, fmt.Sprintf("Migration failed because node %s, the target, does not report.", w.target.Spec.NodeName))
+	}
 	switch m.Status.Phase {
 	case kubevirt.MigrationScheduling:
 		return r.schedule(ctx, w)
@@ -192,6 +195,15 @@ func (r *Reconciler) proceed(ctx context.Context, m *migration, vmi *instance) (
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	return r.follower.follow(ctx, w)
+}
+
+// unsent reports whether the source was not ordered to send its guest yet.
+func unsent(m *migration) bool {
+	switch m.Status.Phase {
+	case kubevirt.MigrationScheduling, kubevirt.MigrationScheduled, kubevirt.MigrationPreparingTarget:
+		return true
+	}
+	return false
 }
 
 // foreign returns why a migration can't have an instance whose state is not the migration's; empty if it can.

@@ -126,11 +126,18 @@ func (g *rig) addNode(name string) {
 		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
 }
 
+// ready sets whether the kubelet of a node is heard.
+func (g *rig) ready(name string, status corev1.ConditionStatus) *corev1.Node {
+	g.t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	fakecluster.Change(g.t, g.Cluster, n, func(n *corev1.Node) { n.Status.Conditions[0].Status = status })
+	return n
+}
+
 // deleteNode deletes a Node whose kubelet is heard or not.
 func (g *rig) deleteNode(name string, ready corev1.ConditionStatus) {
 	g.t.Helper()
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	fakecluster.Change(g.t, g.Cluster, n, func(n *corev1.Node) { n.Status.Conditions[0].Status = ready })
+	n := g.ready(name, ready)
 	if err := g.Delete(g.t.Context(), n); err != nil {
 		g.t.Fatal(err)
 	}

@@ -41,7 +41,8 @@ const (
 //
 // Only the target's word moves the guest. If neither end can run it again, the source's
 // word that it has gone is enough. A source resumes only if the target durably
-// refused, or is on a node that is gone. A target that has ended gives no answer any more:
+// refused, or is on a node that is gone. A source that has kept its guest never hands it over: a target that gives no
+// answer is not waited for. A target that has ended gives no answer any more:
 // the reason of its container's end is its word.
 func decide(source, target end, undone bool) verdict {
 	// Never is true if the target never takes the guest from now on.
@@ -58,6 +59,8 @@ func decide(source, target end, undone bool) verdict {
 	case target.Had && source.is(stateHandedOver):
 		return succeed
 	case target.Ended && (source.is(stateKept, stateUnknown) || source.Ended):
+		return failed
+	case source.is(stateKept) && target.report == nil && undone:
 		return failed
 	case source.is(stateHandedOver) && source.report.Unsettled && target.is(stateIncoming):
 		return undo // they do not reach each other: the target's refusal settles it

@@ -54,8 +54,12 @@ func wrong(v verdict, source, target end, undone bool) string {
 		return "the cluster knows what became of the guest"
 	case v == failed && source.is(stateHandedOver) && !source.Ended:
 		return "the guest is paused"
-	case v == failed && !refused && !target.Ended:
+	case v == failed && !refused && !target.Ended && !source.is(stateKept):
 		return "the target may take the guest"
+	case v == failed && target.is(stateIncoming) && !target.Ended:
+		return "the target waits for the guest for ever"
+	case v != failed && undone && source.is(stateKept) && target.report == nil && !target.Ended:
+		return "a target is waited for that never got the guest"
 	case v == await && undone:
 		return "nothing would happen"
 	}

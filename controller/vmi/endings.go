@@ -41,7 +41,7 @@ func (e *endings) release(ctx context.Context, v view) error {
 			return ignoreGone(fmt.Errorf("release pod %s: %w", p.Name, err))
 		}
 	}
-	if p.DeletionTimestamp != nil && v.node.vacant() {
+	if p.DeletionTimestamp != nil && (v.node.vacant() || v.guestless()) {
 		return e.deletePod(ctx, p, client.GracePeriodSeconds(0))
 	}
 	return nil

@@ -87,7 +87,7 @@ func (v view) ended() bool {
 	case v.pod.Spec.NodeName == "":
 		// The API server binds no pod that is being deleted.
 		return v.pod.DeletionTimestamp != nil || v.terminal()
-	case v.node.vacant():
+	case v.node.vacant() || v.guestless():
 		return true
 	case c != nil && c.Terminated != nil:
 		return true
@@ -97,6 +97,12 @@ func (v view) ended() bool {
 	// Nothing was started: refused by the kubelet, evicted, or deleted before.
 	return v.terminal() && !v.collected()
 }
+
+// AnnotationNoGuest of a pod has the UID of the migration whose guest it never got, though nobody hears of its node.
+const AnnotationNoGuest = "nodevirt.io/no-guest"
+
+// guestless reports whether the pod, whose node is silent, never got the guest of a migration.
+func (v view) guestless() bool { return v.node.silent() && v.pod.Annotations[AnnotationNoGuest] != "" }
 
 // collected reports whether Kubernetes' pod GC, and not the kubelet, gave a bound pod its last phase: a kubelet that
 // lives may have started the guest.
