@@ -6,10 +6,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
 // endings deletes pods, and releases those whose guest has ended.
@@ -36,6 +38,9 @@ func (e *endings) release(ctx context.Context, v view) error {
 	if controllerutil.ContainsFinalizer(p, pod.Finalizer) {
 		before := p.DeepCopy()
 		controllerutil.RemoveFinalizer(p, pod.Finalizer)
+		if v.node.vacant() { // the guest may run there, and must write nothing when the node is back
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, condition.AnnotationReleased, "")
+		}
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 		if err := e.client.Patch(ctx, p, patch); err != nil {
 			return ignoreGone(fmt.Errorf("release pod %s: %w", p.Name, err))

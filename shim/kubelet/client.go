@@ -44,6 +44,7 @@ const (
 // each failure that it may explain. One goroutine at a time may use a Client.
 type Client struct {
 	kubeconfig string
+	node       string       // empty until the API server has said it
 	http       *http.Client // nil until the kubeconfig is read
 	base       *url.URL
 }

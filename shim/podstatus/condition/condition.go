@@ -39,6 +39,10 @@ const (
 	IdentityRenewed = "nodevirt.io/IdentityRenewed"
 )
 
+// AnnotationReleased is on a pod that the controller has released without a word of its node, since an administrator
+// declared the node lost: the guest may have been replaced.
+const AnnotationReleased = "nodevirt.io/released"
+
 // Reasons of VMReady. After the VM's end the reason is that of its container, such
 // as Completed, Error or OOMKilled.
 const (

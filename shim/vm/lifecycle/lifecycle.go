@@ -28,6 +28,7 @@ type Options struct {
 	Conditions Conditions
 	Events     Publisher
 	Moves      Moves
+	Presence   Presence
 	Tasks      *background.Tasks
 
 	Records      Records

@@ -46,6 +46,8 @@ type starter interface {
 // ender ends domains. A missing domain is no error of Destroy and Undefine.
 type ender interface {
 	Shutdown(ctx context.Context, uuid string) error
+	// Pause stops the guest's CPUs.
+	Pause(ctx context.Context, uuid string) error
 	Destroy(ctx context.Context, uuid string) error
 	Undefine(ctx context.Context, uuid string) error
 }

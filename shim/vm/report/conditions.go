@@ -15,13 +15,6 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
 
-// The kubelet sets sourceAnnotation on each pod that it runs. Pods of the API
-// server have sourceAPI; others have no status that could be written.
-const (
-	sourceAnnotation = "kubernetes.io/config.source"
-	sourceAPI        = "api"
-)
-
 // writer writes pods' statuses; [podstatus.Writer] does. It does not wait.
 type writer interface {
 	Set(pod podstatus.Pod, f podstatus.Facts)
@@ -67,19 +60,10 @@ func NewConditions(t *table.Table, w writer, a agents, stays func(record.Contain
 	return c
 }
 
-// podOf returns the pod whose status can be written. ok is false for pods that
-// no API server knows.
-func podOf(p *runtimeapi.PodSandboxConfig) (_ podstatus.Pod, ok bool) {
-	meta := p.GetMetadata()
-	return podstatus.Pod{
-		Namespace: meta.GetNamespace(), Name: meta.GetName(), UID: meta.GetUid(), Attempt: meta.GetAttempt(),
-	}, p.GetAnnotations()[sourceAnnotation] == sourceAPI && meta.GetUid() != ""
-}
-
 // Update reports what is known of a VM now. Of a pod's VMs the latest counts.
 func (c *Conditions) Update(v *table.VM) {
 	r := v.Record()
-	pod, ok := podOf(r.Sandbox.Value)
+	pod, ok := podstatus.PodOf(r.Sandbox.Value)
 	if ok && r.State == record.Unknown {
 		c.writer.SetAgain(pod, podstatus.Facts{
 			Ready: r.Domain.PID != 0, Reason: condition.ReasonDisputed, Message: r.Message, Machine: &podstatus.Machine{Stays: r.Message},
@@ -149,7 +133,7 @@ func (c *Conditions) pausedReason(v *table.VM) string {
 
 // RefusePod reports why a pod can hold no VM.
 func (c *Conditions) RefusePod(config *runtimeapi.PodSandboxConfig, err error) {
-	if pod, ok := podOf(config); ok {
+	if pod, ok := podstatus.PodOf(config); ok {
 		c.writer.SetRefused(pod, podstatus.Facts{Reason: condition.ReasonCreateFailed, Message: err.Error()})
 	}
 }
@@ -157,7 +141,7 @@ func (c *Conditions) RefusePod(config *runtimeapi.PodSandboxConfig, err error) {
 // RefuseContainer reports why a sandbox has no VM container. The kubelet reports
 // that in an event, which expires.
 func (c *Conditions) RefuseContainer(sandbox record.Sandbox, err error) {
-	pod, ok := podOf(sandbox.Config.Value)
+	pod, ok := podstatus.PodOf(sandbox.Config.Value)
 	if !ok || errors.Is(err, vmerrors.ErrNotVM) || errors.Is(err, vmerrors.ErrExists) {
 		return
 	}
@@ -168,7 +152,7 @@ func (c *Conditions) RefuseContainer(sandbox record.Sandbox, err error) {
 
 // ForgetPod ends the reports on a pod.
 func (c *Conditions) ForgetPod(config *runtimeapi.PodSandboxConfig) {
-	if pod, ok := podOf(config); ok {
+	if pod, ok := podstatus.PodOf(config); ok {
 		c.writer.Forget(pod)
 	}
 }

@@ -149,6 +149,21 @@ func (c *Lifecycle) Resume(ctx context.Context, uuid string) error {
 	return nil
 }
 
+// Pause implements domain's.
+func (c *Lifecycle) Pause(ctx context.Context, uuid string) error {
+	l := c.libvirt
+	d, err := l.onRunning(ctx, "Pause", uuid)
+	if err != nil {
+		return err
+	}
+	defer l.mu.Unlock()
+	if d.state.Status == domain.StatusRunning {
+		d.state.Status, d.state.Reason = domain.StatusPaused, domain.ReasonUser
+		l.send(domain.Event{UUID: uuid, Kind: domain.EventSuspended, Reason: domain.ReasonUser})
+	}
+	return nil
+}
+
 // ForgetTicks implements domain's.
 func (c *Lifecycle) ForgetTicks(ctx context.Context, uuid string) error {
 	l := c.libvirt

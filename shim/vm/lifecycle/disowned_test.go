@@ -1,0 +1,78 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+const sourceAnnotation = "kubernetes.io/config.source"
+
+// ofController are the annotations of a pod of the API server that the controller made.
+func ofController() map[string]string {
+	return map[string]string{vmspec.AnnotationVMI: masqueradeVMI, sourceAnnotation: "api"}
+}
+
+// startedIn starts the VM of a pod with annotations. Its guest obeys the power button.
+func (n *node) startedIn(t *testing.T, annotations map[string]string) (id string) {
+	t.Helper()
+	id, err := n.Create(t.Context(), n.addPod(t, "pod", annotations), request(0))
+	must(t, err)
+	must(t, n.Start(t.Context(), id))
+	n.libvirt.SetGuest(n.rec(t, id).Domain.UUID, vmtest.Guest{Obeys: 1})
+	return id
+}
+
+// TestStopOfADisownedGuest: a guest whose pod the API server no longer has may have been replaced. It is paused at the
+// first answer, and powered off at the second, without a word to the guest.
+func TestStopOfADisownedGuest(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		n.run(t)
+		id := n.startedIn(t, ofController())
+		n.presence.Lose(0)
+		must(t, n.Stop(t.Context(), id, 10*time.Minute))
+		if n.script.Count("Libvirt.Shutdown") != 0 || n.script.Count("Libvirt.Pause") != 1 || n.script.Count("Presence.Gone") != 2 {
+			t.Errorf("calls: %v", n.script.Calls())
+		}
+		n.wantEnd(t, id, 137, "Error", "the VM was powered off")
+	})
+}
+
+// TestStopOfAnOwnedGuest: a guest whose pod exists, or of which nobody says that it does not, shuts down by itself.
+func TestStopOfAnOwnedGuest(t *testing.T) {
+	static := ofController()
+	static[sourceAnnotation] = "file"
+	for name, tt := range map[string]struct {
+		annotations map[string]string
+		before      func(*node)
+		asked       int
+	}{
+		"the pod exists":               {ofController(), func(*node) {}, 1},
+		"the second answer differs":    {ofController(), func(n *node) { n.presence.Lose(1) }, 2},
+		"no answer":                    {ofController(), func(n *node) { n.script.Fail("Presence.Gone", errors.New("no route to host")) }, 1},
+		"an answer that does not come": {ofController(), func(n *node) { n.script.Hang("Presence.Gone") }, 1},
+		"a pod of crictl":              {map[string]string{vmspec.AnnotationVMI: masqueradeVMI}, func(n *node) { n.presence.Lose(0) }, 0},
+		"a static pod":                 {static, func(n *node) { n.presence.Lose(0) }, 0},
+		"a pod of another's":           {map[string]string{sourceAnnotation: "api"}, func(n *node) { n.presence.Lose(0) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onNode(t, func(t *testing.T, n *node) {
+				n.run(t)
+				id := n.startedIn(t, tt.annotations)
+				n.script.Reset()
+				tt.before(n)
+				must(t, n.Stop(t.Context(), id, 10*time.Minute))
+				if got := n.script.Count("Presence.Gone"); got != tt.asked {
+					t.Errorf("asked %d times, want %d", got, tt.asked)
+				}
+				if n.script.Count("Libvirt.Pause") != n.script.Count("Libvirt.Resume") {
+					t.Errorf("calls: %v", n.script.Calls())
+				}
+				n.wantEnd(t, id, 0, "Completed", "")
+			})
+		})
+	}
+}
