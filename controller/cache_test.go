@@ -62,3 +62,11 @@ func TestTrimPVC(t *testing.T) {
 		t.Errorf("the cache has the labels %v", c.Labels)
 	}
 }
+
+// TestTrimFilledPVC: the cache keeps what says whether CDI has filled a PVC.
+func TestTrimFilledPVC(t *testing.T) {
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"cdi.kubevirt.io/storage.upload.target": ""}}}
+	if trimPVC(pvc); !pod.FillsByCDI(pvc) {
+		t.Errorf("the cache has the annotations %v", pvc.Annotations)
+	}
+}

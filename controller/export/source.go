@@ -228,7 +228,7 @@ func bound(pvc *corev1.PersistentVolumeClaim) api.Condition {
 
 // filled reports whether the content of a PVC is complete.
 func (f *sources) filled(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
-	if pod.Unfilled(pvc) != "" || pvc.Status.Phase == corev1.ClaimLost {
+	if pod.Unfilled(pvc) != "" || pod.FillsByCDI(pvc) || pvc.Status.Phase == corev1.ClaimLost {
 		return false, nil
 	}
 	if owner := metav1.GetControllerOf(pvc); owner == nil || owner.Kind != datavolume.Kind {

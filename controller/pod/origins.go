@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -29,6 +30,41 @@ func Unfilled(pvc metav1.Object) string {
 		return ""
 	}
 	return all[AnnotationOrigin]
+}
+
+// cdiSource are the annotations by which users ask CDI to fill a PVC: from a server, by an upload, or from another PVC.
+func cdiSource() []string {
+	return []string{
+		"cdi.kubevirt.io/storage.import.endpoint", "cdi.kubevirt.io/storage.import.source", "cdi.kubevirt.io/storage.upload.target",
+		"k8s.io/CloneRequest",
+	}
+}
+
+// CDI's annotations: the phase of the pod that fills a PVC, that a PVC is a copy now, and for which DataVolume it has its
+// content.
+const (
+	cdiPhase  = "cdi.kubevirt.io/storage.pod.phase"
+	cdiCopied = "k8s.io/CloneOf"
+	cdiFilled = "cdi.kubevirt.io/storage.populatedFor"
+)
+
+// AnnotationsOfCDI returns the annotations that [FillsByCDI] reads.
+func AnnotationsOfCDI() []string { return append(cdiSource(), cdiPhase, cdiCopied, cdiFilled) }
+
+// FillsByCDI reports whether CDI has been asked to fill a PVC without a DataVolume, and has not yet. A guest must not use it
+// before: what CDI finds there it keeps, or replaces under the guest.
+func FillsByCDI(pvc metav1.Object) bool {
+	if owner := metav1.GetControllerOf(pvc); owner != nil && owner.Kind == "DataVolume" { // which says so
+		return false
+	}
+	all := pvc.GetAnnotations()
+	if all[cdiPhase] == string(corev1.PodSucceeded) || all[cdiCopied] == "true" || all[cdiFilled] != "" {
+		return false
+	}
+	return slices.ContainsFunc(cdiSource(), func(key string) bool {
+		_, asked := all[key]
+		return asked
+	})
 }
 
 // Unmarked reports whether a PVC has no mark yet, although a running instance has made it a copy of a registry disk: by

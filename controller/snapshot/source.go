@@ -179,7 +179,7 @@ func (l *sources) unfit(ctx context.Context, w *work, use pod.PVC) (string, erro
 		return "volume is being deleted: " + use.Name, nil
 	case pvc.Status.Phase != corev1.ClaimBound:
 		return "volume not bound: " + use.Name, nil
-	case pod.Unfilled(pvc) != "":
+	case pod.Unfilled(pvc) != "" || pod.FillsByCDI(pvc):
 		return "volume not populated: " + use.Name, nil
 	case !use.DataVolume:
 		return "", nil

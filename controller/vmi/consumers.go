@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,6 +75,20 @@ func (c *Consumers) Bind(
 		return " Pod " + p.Name + ": " + why.Message, nil
 	}
 	return "", nil
+}
+
+// late reports whether a PVC is bound only when a pod uses it, and is not bound yet.
+func (c *Consumers) late(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
+	name := pvc.Spec.StorageClassName
+	if name == nil || *name == "" || pvc.Spec.VolumeName != "" {
+		return false, nil
+	}
+	class := new(storagev1.StorageClass)
+	if err := c.live.Get(ctx, client.ObjectKey{Name: *name}, class); err != nil {
+		return false, client.IgnoreNotFound(fmt.Errorf("read StorageClass %s of PVC %s/%s: %w", *name, pvc.Namespace, pvc.Name, err))
+	}
+	mode := class.VolumeBindingMode
+	return mode != nil && *mode == storagev1.VolumeBindingWaitForFirstConsumer, nil
 }
 
 // Release deletes the pods of an owner that have a PVC, and reports whether there are none.

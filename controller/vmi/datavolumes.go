@@ -33,7 +33,7 @@ func (c *pvcAccess) unfilled(ctx context.Context, vmi *kubevirt.VirtualMachineIn
 	case pvc != nil:
 		owner := metav1.GetControllerOf(pvc)
 		if owner == nil || owner.Kind != datavolume.Kind {
-			return nil, nil
+			return c.unfilledWithout(ctx, vmi, use, pvcs)
 		}
 		name = owner.Name
 	}
@@ -61,6 +61,31 @@ func (c *pvcAccess) unfilled(ctx context.Context, vmi *kubevirt.VirtualMachineIn
 			c.consumers.remove(ctx, vmi, use.Name, pvcs)
 	}
 	return nil, c.consumers.remove(ctx, vmi, use.Name, pvcs)
+}
+
+// unfilledWithout returns why a PVC without a DataVolume, which its annotations ask CDI to fill, has not its content yet.
+func (c *pvcAccess) unfilledWithout(
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pvcs pod.PVCObjects,
+) (*trouble, error) {
+	pvc := pvcs[use.Name]
+	if !pod.FillsByCDI(pvc) {
+		return nil, nil
+	}
+	if dv, err := c.dataVolumes.Get(ctx, vmi.Namespace, pvc.Name); err != nil || !dv.Served {
+		return nil, err // without CDI, nothing fills it
+	}
+	why := ""
+	if late, err := c.consumers.late(ctx, pvc); err != nil {
+		return nil, err
+	} else if !late {
+		if err := c.consumers.remove(ctx, vmi, use.Name, pvcs); err != nil {
+			return nil, err
+		}
+	} else if why, err = c.consumers.ensure(ctx, vmi, pvcs); err != nil {
+		return nil, err
+	}
+	return &trouble{reason: ReasonPVCNotFilled, poll: true, message: fmt.Sprintf(
+		"PVC %s/%s has annotations by which CDI fills it, and is not filled yet; the instance starts when it is.%s", vmi.Namespace, pvc.Name, why)}, nil
 }
 
 // dataVolumesReady returns whether the DataVolumes are filled that an instance names; nil if it names none, or waits for

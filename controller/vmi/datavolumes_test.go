@@ -78,6 +78,37 @@ func TestDataVolume(t *testing.T) {
 	}
 }
 
+// TestFilledByAnnotations: an instance waits for a PVC that CDI fills without a DataVolume, if the cluster has CDI.
+func TestFilledByAnnotations(t *testing.T) {
+	for annotation, done := range map[string][2]string{
+		"cdi.kubevirt.io/storage.import.endpoint": {"cdi.kubevirt.io/storage.pod.phase", "Succeeded"},
+		"cdi.kubevirt.io/storage.upload.target":   {"cdi.kubevirt.io/storage.pod.phase", "Succeeded"},
+		"k8s.io/CloneRequest":                     {"k8s.io/CloneOf", "true"},
+	} {
+		g := newRig(t)
+		pvc := g.addPVC(corev1.ReadWriteOnce)
+		fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) {
+			pvc.Annotations = map[string]string{annotation: "", "cdi.kubevirt.io/storage.pod.phase": "Running"}
+		})
+		g.cdi.State = datavolume.State{Served: true}
+		g.add(onPVC())
+		g.waits("web", ReasonPVCNotFilled, "by which CDI fills it")
+		if n := len(g.pods()); n != 0 {
+			t.Errorf("%s: %d pods", annotation, n)
+		}
+		fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) { pvc.Annotations[done[0]] = done[1] })
+		g.reconcile()
+		g.onePod()
+	}
+	g := newRig(t)
+	fakecluster.Change(t, g.Cluster, g.addPVC(corev1.ReadWriteOnce), func(pvc *corev1.PersistentVolumeClaim) {
+		pvc.Annotations = map[string]string{"cdi.kubevirt.io/storage.upload.target": ""}
+	})
+	g.add(onPVC())
+	g.reconcile()
+	g.onePod() // without CDI
+}
+
 // TestDataVolumeUnbound: a pod has Kubernetes bind the PVC that CDI fills then, on a node for the VM, and goes before the
 // VM's pod comes.
 func TestDataVolumeUnbound(t *testing.T) {

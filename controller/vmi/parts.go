@@ -100,6 +100,7 @@ type reader interface {
 type binder interface {
 	ensure(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) (string, error)
 	remove(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, claim string, pvcs pod.PVCObjects) error
+	late(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error)
 }
 
 // diskFinder returns an instance's network disks; [networkDisks].
