@@ -19,10 +19,11 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// DataVolumes reads and creates CDI's objects, as [datavolume.Client] does.
+// DataVolumes reads, creates and releases CDI's objects, as [datavolume.Client] does.
 type DataVolumes interface {
 	Get(ctx context.Context, namespace, name string) (datavolume.State, error)
 	Create(ctx context.Context, meta metav1.ObjectMeta, spec cdi.DataVolumeSpec, account string) (cdi.DataVolumeSpec, error)
+	ChangeOwners(ctx context.Context, namespace, name string, change func([]metav1.OwnerReference) []metav1.OwnerReference) error
 }
 
 // KubeVirt's reasons: a DataVolume that cannot be created, one whose source the VM may not copy, and one whose source

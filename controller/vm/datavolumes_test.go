@@ -33,6 +33,16 @@ func (f fakeDataVolumes) Create(_ context.Context, meta metav1.ObjectMeta, spec 
 	return spec, nil
 }
 
+// ChangeOwners notes as another DataVolume who owns one now, of those of the VM's UID.
+func (f fakeDataVolumes) ChangeOwners(
+	_ context.Context, _, name string, change func([]metav1.OwnerReference) []metav1.OwnerReference,
+) error {
+	if left := change([]metav1.OwnerReference{{UID: "uid-web"}}); len(left) == 0 {
+		f["released "+name] = new(cdi.DataVolumeSpec)
+	}
+	return nil
+}
+
 // ofTemplate gives a VM a volume with a template of that spec.
 func ofTemplate(t *testing.T, spec string) func(*kubevirt.VirtualMachine) {
 	return func(vm *kubevirt.VirtualMachine) {

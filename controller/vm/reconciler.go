@@ -56,6 +56,7 @@ type Reconciler struct {
 	cards       *cards
 	suspends    *suspends
 	moves       *volumeMigrations
+	releases    *releases
 	volumes     interface {
 		statuses(ctx context.Context, vm *kubevirt.VirtualMachine) (all []kubevirt.VolumeSnapshotStatus, classless bool, err error)
 	}
@@ -70,6 +71,7 @@ func NewReconciler(o Options) *Reconciler {
 		cards:    &cards{client: o.Client},
 		suspends: &suspends{client: o.Client, live: o.Live, saves: o.Memory, events: o.Events},
 		moves:    &volumeMigrations{client: o.Client, dataVolumes: o.DataVolumes, events: o.Events},
+		releases: &releases{client: o.Client, dataVolumes: o.DataVolumes, events: o.Events},
 		volumes:  &snapshottables{client: o.Client, live: o.Live, snapshots: o.Snapshots, now: o.Now},
 	}
 }
@@ -108,6 +110,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	if err := resumed(ctx, r.client, vm, vmi); err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.releases.take(ctx, vm); err != nil {
 		return ctrl.Result{}, err
 	}
 	if vmi != nil && vmi.IsFinal() && vmi.Status.Reason == instances.ReasonSuspended {
@@ -345,10 +350,14 @@ func (r *Reconciler) remove(ctx context.Context, vm *kubevirt.VirtualMachine, vm
 			return fmt.Errorf("read VMI %s: %w", vm.Name, err)
 		}
 	}
-	before := vm.DeepCopy()
-	if !controllerutil.RemoveFinalizer(vm, kubevirt.VirtualMachineControllerFinalizer) {
+	if !controllerutil.ContainsFinalizer(vm, kubevirt.VirtualMachineControllerFinalizer) {
 		return nil
 	}
+	if err := r.releases.spare(ctx, vm); err != nil {
+		return err
+	}
+	before := vm.DeepCopy()
+	controllerutil.RemoveFinalizer(vm, kubevirt.VirtualMachineControllerFinalizer)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.client.Patch(ctx, vm, patch); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("remove finalizer from VM %s: %w", vm.Name, err))

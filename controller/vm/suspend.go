@@ -15,6 +15,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/diskguard"
 	"github.com/nodevirt/nodevirt/controller/memory"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
@@ -205,8 +206,5 @@ func (s *suspends) forget(ctx context.Context, vm *kubevirt.VirtualMachine, vmi 
 	if err := s.saves.Unmount(ctx, s.of(vm, vmi)); err != nil {
 		return err
 	}
-	if err := s.saves.Uncached.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID}); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("delete PVC %s, which no guest goes on from: %w", key, err))
-	}
-	return nil
+	return diskguard.Delete(ctx, s.saves.Uncached, diskguard.MemoryResumed, pvc)
 }

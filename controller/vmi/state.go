@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/config"
+	"github.com/nodevirt/nodevirt/controller/diskguard"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/state"
 )
@@ -135,9 +136,5 @@ func (s *states) settle(ctx context.Context, vmi client.ObjectKey, migration typ
 }
 
 func (s *states) remove(ctx context.Context, pvc *corev1.PersistentVolumeClaim) error {
-	err := s.client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID})
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete PVC %s/%s, whose persistent state is in another one: %w", pvc.Namespace, pvc.Name, err)
-	}
-	return nil
+	return diskguard.Delete(ctx, s.client, diskguard.StateMoved, pvc)
 }
