@@ -199,7 +199,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Limits: handover.DefaultLimits(), Logger: o.Logger,
 	})
 	life = lifecycle.New(lifecycle.Options{
-		Table: vms, Sandboxes: sandboxes, Agents: agents, Conditions: conditions, Events: events, Moves: moves, Presence: o.Presence, Tasks: tasks,
+		Table: vms, Sandboxes: sandboxes, Agents: agents, Conditions: conditions, Events: events, Moves: moves, Pods: o.Presence, Tasks: tasks,
 		Records: o.Records, Images: o.Unpacker, ImageStore: o.Images, Expanded: o.Expander,
 		DiskMaker: o.Disks.Maker, DiskAttacher: o.Disks.Attachments, DiskKeeper: o.Disks.Keeper,
 		Network: o.Network, Presence: o.Network, TPMs: o.TPMs, Filesystems: o.Filesystems, Hooks: o.Hooks, Firmware: uefi.Dirs(), HostDevices: hostdevice.Node{Root: "/"}, Groups: groups, Consoles: o.Consoles,

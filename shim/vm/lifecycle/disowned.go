@@ -12,8 +12,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Presence asks the API server about pods; [podstatus.Presence].
-type Presence interface {
+// Pods asks the API server about pods; [podstatus.Presence].
+type Pods interface {
 	// Gone reports whether the API server has no such pod, or has released it. An error proves nothing.
 	Gone(ctx context.Context, pod podstatus.Pod) (bool, error)
 }
@@ -69,7 +69,7 @@ func (e *ends) disowned(ctx context.Context, v *table.VM) bool {
 func (e *ends) gone(ctx context.Context, r record.Container, pod podstatus.Pod) bool {
 	ctx, cancel := background.AtMost(ctx, askTime)
 	defer cancel()
-	gone, err := e.presence.Gone(ctx, pod)
+	gone, err := e.pods.Gone(ctx, pod)
 	if err != nil {
 		table.Logger(e.log, r).Debug("asking the API server for a VM's pod failed", "error", err)
 	}

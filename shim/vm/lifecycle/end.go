@@ -24,7 +24,7 @@ import (
 type ends struct {
 	table      *table.Table
 	domains    Domains
-	presence   Presence
+	pods       Pods
 	observer   Observer
 	processes  Processes
 	witness    Witness
@@ -61,7 +61,7 @@ func newEnds(o Options, down *teardown, p *pending) *ends {
 	e := &ends{
 		table: o.Table, domains: o.Domains, observer: o.Observer, processes: o.Processes, witness: o.Witness, libvirtd: o.Connection,
 		disks: o.DiskMaker, groups: o.Groups, agents: o.Agents, conditions: o.Conditions,
-		events: o.Events, presence: o.Presence, moves: o.Moves, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
+		events: o.Events, pods: o.Pods, moves: o.Moves, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
 		nodeStops: o.NodeStops, down: down, pending: p, errors: newDiskErrors(o),
 	}
 	if e.nodeStops == nil {

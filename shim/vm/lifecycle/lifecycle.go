@@ -28,7 +28,7 @@ type Options struct {
 	Conditions Conditions
 	Events     Publisher
 	Moves      Moves
-	Presence   Presence
+	Pods       Pods
 	Tasks      *background.Tasks
 
 	Records      Records
