@@ -98,7 +98,7 @@ func (v view) ended() bool {
 	return v.terminal() && !v.collected()
 }
 
-// AnnotationNoGuest of a pod has the UID of the migration whose guest it never got, though nobody hears of its node.
+// AnnotationNoGuest of a pod has the UID of the migration whose guest it never got, though its node is silent.
 const AnnotationNoGuest = "nodevirt.io/no-guest"
 
 // guestless reports whether the pod, whose node is silent, never got the guest of a migration.

@@ -115,7 +115,7 @@ func TakesPodAddress(annotations map[string]string) bool {
 }
 
 // GuestInterfaces returns the names, in a pod with these annotations, of the interfaces whose addresses its guest has.
-// That of the pod network is one only if the pod's address moves with the guest.
+// The interface of the pod network is one only if the pod's address moves with the guest.
 func GuestInterfaces(annotations map[string]string) []string {
 	var all []string
 	if AddressMoves(annotations) && TakesPodAddress(annotations) {

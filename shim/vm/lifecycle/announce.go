@@ -16,7 +16,7 @@ import (
 )
 
 // A guest that moves is in two pods, whose interfaces may have its addresses: that pod is silent which does not have the
-// guest, and the other one announces it. A CNI plug-in announces an address before anybody can stop it, and the other node
+// guest, and the other one announces it. A CNI plug-in announces an address before the shim can stop it, and the other node
 // may be late or have an older version. So announcements are repeated.
 
 // announcePauses are the times between the announcements of a guest.

@@ -23,8 +23,8 @@ import (
 // ends notices that guests end, ends them, and removes containers.
 type ends struct {
 	table      *table.Table
-	domains    Domains
-	pods       Pods
+	domains    ender
+	owned      ownership
 	observer   Observer
 	processes  Processes
 	witness    Witness
@@ -61,7 +61,7 @@ func newEnds(o Options, down *teardown, p *pending) *ends {
 	e := &ends{
 		table: o.Table, domains: o.Domains, observer: o.Observer, processes: o.Processes, witness: o.Witness, libvirtd: o.Connection,
 		disks: o.DiskMaker, groups: o.Groups, agents: o.Agents, conditions: o.Conditions,
-		events: o.Events, pods: o.Pods, moves: o.Moves, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
+		events: o.Events, owned: ownership{o.Pods, o.Observer, o.Domains, o.Logger}, moves: o.Moves, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
 		nodeStops: o.NodeStops, down: down, pending: p, errors: newDiskErrors(o),
 	}
 	if e.nodeStops == nil {

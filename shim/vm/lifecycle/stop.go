@@ -45,7 +45,7 @@ func (e *ends) stop(ctx context.Context, v *table.VM, timeout time.Duration) err
 	if r.State != record.Running {
 		return nil
 	}
-	if timeout > 0 && !e.disowned(ctx, v) && e.shutDown(ctx, v, timeout) {
+	if timeout > 0 && !e.owned.lost(ctx, v) && e.shutDown(ctx, v, timeout) {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {

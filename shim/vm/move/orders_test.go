@@ -392,7 +392,7 @@ func TestSendExcludes(t *testing.T) {
 	}
 }
 
-// TestSourceAnnounces: the source announces its guest when a target's pod has been made, and once more when the guest
+// TestSourceAnnounces: the source announces its guest when a target's pod has been made, and again when the guest
 // has stayed.
 func TestSourceAnnounces(t *testing.T) {
 	r := newRig(t)

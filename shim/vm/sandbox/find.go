@@ -64,7 +64,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 }
 
 // config asks containerd for the config of a sandbox; nil for one that is gone, or whose config containerd does not
-// tell.
+// report.
 func (s *Sandboxes) config(ctx context.Context, id string) (*runtimeapi.PodSandboxConfig, error) {
 	reply, err := s.pods.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 	if errdefs.IsNotFound(err) {

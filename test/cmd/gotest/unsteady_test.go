@@ -30,7 +30,7 @@ func TestUnsteady(t *testing.T) {
 	}
 }
 
-// TestLate: a test of the list is told from one that is new.
+// TestLate: a test of the list is reported apart from a new one.
 func TestLate(t *testing.T) {
 	known, err := readUnsteady("# a list\na/b\tTestOld\t2026-01-02\ta timeout\n")
 	assert.NilError(t, err)

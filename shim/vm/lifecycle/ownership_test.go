@@ -41,7 +41,7 @@ func TestStopOfADisownedGuest(t *testing.T) {
 	})
 }
 
-// TestStopOfAnOwnedGuest: a guest whose pod exists, or of which nobody says that it does not, shuts down by itself.
+// TestStopOfAnOwnedGuest: a guest whose pod exists, or is not reported missing, shuts down by itself.
 func TestStopOfAnOwnedGuest(t *testing.T) {
 	static := ofController()
 	static[sourceAnnotation] = "file"

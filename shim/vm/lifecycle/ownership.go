@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -18,6 +19,20 @@ type Pods interface {
 	Gone(ctx context.Context, pod podstatus.Pod) (bool, error)
 }
 
+// ownership finds out whether a guest may have been replaced by one on another node.
+type ownership struct {
+	pods     Pods
+	observer Observer
+	domains  power
+	log      *slog.Logger
+}
+
+// power stops a guest's CPUs, and lets them run; [domain.Client].
+type power interface {
+	Pause(ctx context.Context, uuid string) error
+	Resume(ctx context.Context, uuid string) error
+}
+
 const (
 	// askTime bounds a question to the API server: the kubelet, which stops the pod, has just heard from it.
 	askTime = 3 * time.Second
@@ -26,26 +41,26 @@ const (
 )
 
 // replaceable returns the pod of a VM whose guest may run elsewhere, once the API server no longer has the pod: one that
-// the controller made. Others, such as those of crictl and static pods, are nobody's to replace.
+// the controller made. The controller replaces no others, such as those of crictl and static pods.
 func replaceable(r record.Container) (_ podstatus.Pod, ok bool) {
 	pod, ok := podstatus.PodOf(r.Sandbox.Value)
 	return pod, ok && r.Sandbox.Value.GetAnnotations()[vmspec.AnnotationVMI] != ""
 }
 
-// disowned reports whether a VM's guest may have been replaced by one on another node, which has its disks now: the API
+// lost reports whether a VM's guest may have been replaced by one on another node, which has its disks now: the API
 // server no longer has its pod, and says so twice. The guest is paused as of the first answer. Such a guest must write
 // nothing any more, also not what it would write to shut down.
-func (e *ends) disowned(ctx context.Context, v *table.VM) bool {
+func (o ownership) lost(ctx context.Context, v *table.VM) bool {
 	r := v.Record()
 	pod, ok := replaceable(r)
-	if !ok || !e.gone(ctx, r, pod) {
+	if !ok || !o.gone(ctx, r, pod) {
 		return false
 	}
-	log := table.Logger(e.log, r)
-	state, err := stateOf(ctx, e.observer, r)
+	log := table.Logger(o.log, r)
+	state, err := stateOf(ctx, o.observer, r)
 	runs := err == nil && state.Status == domain.StatusRunning
 	if runs {
-		if err := e.power(ctx, r, e.domains.Pause); err != nil {
+		if err := o.power(ctx, r, o.domains.Pause); err != nil {
 			log.Warn("pausing a guest whose pod is gone failed", "error", err)
 		}
 	}
@@ -54,29 +69,29 @@ func (e *ends) disowned(ctx context.Context, v *table.VM) bool {
 	case <-v.Exited():
 	case <-ctx.Done():
 	}
-	if e.gone(ctx, r, pod) {
+	if o.gone(ctx, r, pod) {
 		log.Warn("powering the guest off at once: the API server no longer has its pod, and its disks may be in use on another node")
 		return true
 	}
 	if runs {
-		if err := e.power(ctx, r, e.domains.Resume); err != nil {
+		if err := o.power(ctx, r, o.domains.Resume); err != nil {
 			log.Warn("resuming a guest whose pod exists failed", "error", err)
 		}
 	}
 	return false
 }
 
-func (e *ends) gone(ctx context.Context, r record.Container, pod podstatus.Pod) bool {
+func (o ownership) gone(ctx context.Context, r record.Container, pod podstatus.Pod) bool {
 	ctx, cancel := background.AtMost(ctx, askTime)
 	defer cancel()
-	gone, err := e.pods.Gone(ctx, pod)
+	gone, err := o.pods.Gone(ctx, pod)
 	if err != nil {
-		table.Logger(e.log, r).Debug("asking the API server for a VM's pod failed", "error", err)
+		table.Logger(o.log, r).Debug("asking the API server for a VM's pod failed", "error", err)
 	}
 	return err == nil && gone
 }
 
-func (e *ends) power(ctx context.Context, r record.Container, change func(context.Context, string) error) error {
+func (o ownership) power(ctx context.Context, r record.Container, change func(context.Context, string) error) error {
 	ctx, cancel := background.AtMost(ctx, patience)
 	defer cancel()
 	return change(ctx, r.Domain.UUID)
