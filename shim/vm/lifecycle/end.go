@@ -41,10 +41,11 @@ type ends struct {
 	nodeStops  func(context.Context) bool
 	log        *slog.Logger
 
-	down    *teardown
-	pending *pending
-	errors  *diskErrors
-	of      table.PerVM[*endState]
+	down     *teardown
+	pending  *pending
+	errors   *diskErrors
+	disputes *disputes
+	of       table.PerVM[*endState]
 }
 
 // endState is what ends knows of one VM.
@@ -68,6 +69,7 @@ func newEnds(o Options, down *teardown, p *pending) *ends {
 		e.nodeStops = func(context.Context) bool { return false }
 	}
 	e.of.New = func(*table.VM) *endState { return &endState{} }
+	e.disputes = &disputes{witness: o.Witness, conditions: o.Conditions, tasks: o.Tasks, log: o.Logger, of: &e.of, settle: e.settle}
 	return e
 }
 
@@ -118,11 +120,11 @@ func (e *ends) settle(ctx context.Context, v *table.VM) error {
 		e.errors.resume(v)
 	}
 	if state.Status != domain.StatusShutoff {
-		e.agree(v)
+		e.disputes.agree(v)
 		e.conditions.SetState(v, state)
 		return nil
 	}
-	if over, err := e.over(ctx, v, r, lost); err != nil || !over {
+	if over, err := e.disputes.over(ctx, v, r, lost); err != nil || !over {
 		return err
 	}
 	return e.finish(ctx, v, r, state.Reason)

@@ -53,7 +53,7 @@ func (e *ends) stop(ctx context.Context, v *table.VM, timeout time.Duration) err
 	}
 	err = e.powerOff(ctx, r)
 	if err == nil {
-		err = e.endQEMU(ctx, r)
+		err = e.disputes.endQEMU(ctx, r)
 	}
 	if err != nil {
 		err = whyUnavailable(e.groups, r, err)

@@ -75,7 +75,7 @@ func (t *Table) Recover(r record.Container) *VM {
 func (t *Table) Reserve(v *VM) error {
 	r := v.Record()
 	name := Name(r)
-	used, err := t.usersInUse()
+	used, err := inUse(t.UsersInUse)
 	if err != nil {
 		return err
 	}
@@ -120,11 +120,11 @@ func (t *Table) Reserve(v *VM) error {
 	return nil
 }
 
-func (t *Table) usersInUse() (map[uint32]bool, error) {
-	if t.UsersInUse == nil {
+func inUse(users func() (map[uint32]bool, error)) (map[uint32]bool, error) {
+	if users == nil {
 		return nil, nil
 	}
-	used, err := t.UsersInUse()
+	used, err := users()
 	if err != nil {
 		return nil, fmt.Errorf("find the users of VMs that run: %w", err)
 	}

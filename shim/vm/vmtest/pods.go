@@ -34,7 +34,7 @@ func (p *Pods) Add(id string, meta *runtimeapi.PodSandboxMetadata) {
 	})
 }
 
-// SetConfig sets the config in a sandbox's verbose status.
+// SetConfig has a sandbox's verbose status report its config.
 func (p *Pods) SetConfig(id string, config *runtimeapi.PodSandboxConfig) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

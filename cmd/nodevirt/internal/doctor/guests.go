@@ -52,7 +52,7 @@ func explained(guests []witness.Process, status func(id string) (*runtimeapi.Con
 		case cli.NotFound(err):
 			what = "the shim knows no container of it"
 		case err != nil:
-			return warn("start the shim: systemctl enable --now nodevirt-shim", "%d guests run, and the shim does not say whether it knows them: %v", len(guests), cli.Plain(err))
+			return warn("start the shim: systemctl enable --now nodevirt-shim", "%d guests run, and the shim does not report whether it knows them: %v", len(guests), cli.Plain(err))
 		case s.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING && s.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED:
 			what = fmt.Sprintf("its container is %s: %s", strings.ToLower(strings.TrimPrefix(s.GetState().String(), "CONTAINER_")), s.GetMessage())
 		case s.GetReason() != "":

@@ -27,7 +27,7 @@ func TestGuestVerdicts(t *testing.T) {
 		"ended":     {&runtimeapi.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_EXITED}, nil, Lost, "its container is exited"},
 		"refused":   {&runtimeapi.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_UNKNOWN, Message: "it is truncated"}, nil, Lost, "it is truncated"},
 		"forgotten": {&runtimeapi.ContainerStatus{Reason: "StateDisputed", State: runtimeapi.ContainerState_CONTAINER_RUNNING, Message: "libvirt no longer"}, nil, Lost, "libvirt no longer"},
-		"no shim":   {nil, errors.New("connection refused"), Warn, "does not tell"},
+		"no shim":   {nil, errors.New("connection refused"), Warn, "does not report"},
 	} {
 		f := explained(guests, func(string) (*runtimeapi.ContainerStatus, error) { return c.status, c.err })
 		if f.Level != c.want || !strings.Contains(f.Detail, c.detail) || (f.Remedy == "") != (c.want == OK) {
