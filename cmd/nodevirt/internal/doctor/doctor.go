@@ -70,6 +70,7 @@ func checks() []check {
 		{name: "qemu.conf", do: checkQEMUConf, installed: true},
 		{name: "libvirtd's restart", do: checkRestart, optional: true, installed: true},
 		{name: "libvirtd's sockets", do: checkReadOnlySocket, optional: true, installed: true},
+		{name: "guests' shutdown", do: checkShutdown, optional: true},
 		{name: "host name", do: checkHostname, optional: true},
 		{name: "users", do: checkAccounts},
 		{name: "user ids", do: checkUIDs, optional: true},
