@@ -60,7 +60,6 @@ func Table() []Entry {
 		{"restore.owners.deleteDisk", "patch", "its owner", "something else uses it", "nothing is deleted", "restore.TestObsoleteDiskOfAnother"},
 		{"restore.owners.dropState", "delete", "the former persistent state", "the restored state is bound", owned, "restore.TestState"},
 		{"restore.owners.dropState", "patch", "the label of persistent state that is not the VM's own", "the same", "nothing is deleted", "restore.TestState"},
-		{"restore.owners.own", "patch", "the owner of a restored PVC", "the VM has its spec", marked, "restore.TestSameVM"},
 		{"restore.owners.ownPVC", "patch", "the owner of a restored PVC, or its annotation for CDI", "the VM has its spec", marked, "restore.TestDataVolume"},
 		{"vmi.states.remove", "delete", "persistent state", "the guest has moved to the other PVC, or the migration has failed",
 			"the migration has ended; the PVC is of the same owner", "vmi.TestStateMoves"},
@@ -73,13 +72,13 @@ func Table() []Entry {
 func vmEntries() []Entry {
 	return []Entry{
 		{"vm.suspends.forget", "delete", "the memory of a suspended guest", "the guest has resumed, or its VM boots",
-			"the PVC is the VM's own, and its name is that of such memory", "vm.TestSuspendForgets"},
+			"the PVC is the VM's own, and its name is that of such memory", "vm.TestSuspend"},
 		{"vm.releases.release", "patch", "the owner of a PVC", "another VM uses it, and its owner is deleted or does not name it", "nothing is deleted", "vm.TestDeletedOwner"},
 		{"vm.releases.release", "ChangeOwners", "the owner of a DataVolume", "the same", "nothing is deleted", "vm.TestDeletedOwner"},
-		{"vm.dumps.mark", "patch", "the annotation of a memory dump's PVC", "a dump has ended", "nothing is deleted", "vm.TestMemoryDump"},
-		{"pool.disks.preserve", "ChangeOwners", "the owner of a DataVolume", "a pool's VM is removed, and keeps its state", "nothing is deleted", "pool.TestPreserve"},
-		{"pool.disks.adopt", "ChangeOwners", "the owner of a DataVolume", "the pool's next VM takes it", "the PVC has the pool's mark", "pool.TestPreserve"},
-		{"pool.disks.owners", "ChangeOwners", "nothing: it reads the owners of a DataVolume", "a pool's VM is removed or made", "nothing is written", "pool.TestPreserve"},
-		{"pool.disks.changePVC", "patch", "the owner and the mark of a PVC", "a pool's VM is removed or made", "the PVC is the VM's own, or has the pool's mark", "pool.TestPreserve"},
+		{"vm.dumps.annotateDump", "patch", "the annotation of a memory dump's PVC", "a dump has ended", "nothing is deleted", "vm.TestMemoryDump"},
+		{"pool.disks.preserve", "ChangeOwners", "the owner of a DataVolume", "a pool's VM is removed, and keeps its state", "nothing is deleted", "pool.TestStatePreservationOfCDI"},
+		{"pool.disks.adopt", "ChangeOwners", "the owner of a DataVolume", "the pool's next VM takes it", "the PVC has the pool's mark", "pool.TestStatePreservationOfCDI"},
+		{"pool.disks.owners", "ChangeOwners", "nothing: it reads the owners of a DataVolume", "a pool's VM is removed or made", "nothing is written", "pool.TestStatePreservationOfCDI"},
+		{"pool.disks.changePVC", "patch", "the owner and the mark of a PVC", "a pool's VM is removed or made", "the PVC is the VM's own, or has the pool's mark", "pool.TestStatePreservation"},
 	}
 }

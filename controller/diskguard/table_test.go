@@ -19,8 +19,8 @@ type source struct {
 	files []*ast.File
 	// tests are the names of test functions, as PACKAGE.NAME.
 	tests map[string]bool
-	// pvcs are the names of functions that return PVCs or PersistentVolumes, writers of those that write an object which
-	// they are given.
+	// pvcs are the names of functions that return PVCs or PersistentVolumes, writers, as PACKAGE.NAME,
+	// those that write an object which they are given.
 	pvcs, writers map[string]bool
 }
 
@@ -53,8 +53,8 @@ func parse(t *testing.T) *source {
 			if f.Type.Results != nil && slices.ContainsFunc(f.Type.Results.List, func(r *ast.Field) bool { return isDisk(r.Type) }) {
 				s.pvcs[f.Name.Name] = true
 			}
-			if s.writesObject(f) {
-				s.writers[f.Name.Name] = true
+			if s.writesObject(file.Name.Name, f) {
+				s.writers[file.Name.Name+"."+f.Name.Name] = true
 			}
 		}
 	}
@@ -78,6 +78,9 @@ func isDisk(e ast.Expr) bool {
 	case *ast.ArrayType:
 		return isDisk(e.Elt)
 	case *ast.SelectorExpr:
+		if e.Sel.Name == "PVCObjects" {
+			return true
+		}
 		from, is := e.X.(*ast.Ident)
 		return is && from.Name == "corev1" && slices.Contains([]string{
 			"PersistentVolumeClaim", "PersistentVolumeClaimList", "PersistentVolume", "PersistentVolumeList",
@@ -98,7 +101,7 @@ func nameOf(e ast.Expr) string {
 }
 
 // writesObject reports whether a function deletes or patches an object that it gets as a parameter.
-func (s *source) writesObject(f *ast.FuncDecl) bool {
+func (s *source) writesObject(in string, f *ast.FuncDecl) bool {
 	objects := map[string]bool{}
 	for _, p := range f.Type.Params.List {
 		if sel, is := p.Type.(*ast.SelectorExpr); is && sel.Sel.Name == "Object" {
@@ -109,7 +112,7 @@ func (s *source) writesObject(f *ast.FuncDecl) bool {
 	}
 	writes := false
 	ast.Inspect(f.Body, func(n ast.Node) bool {
-		if call, is := n.(*ast.CallExpr); is && (isWrite(nameOf(call.Fun)) || s.writers[nameOf(call.Fun)]) {
+		if call, is := n.(*ast.CallExpr); is && (isWrite(nameOf(call.Fun)) || s.writers[in+"."+nameOf(call.Fun)]) {
 			writes = writes || slices.ContainsFunc(call.Args, func(a ast.Expr) bool { return objects[nameOf(a)] })
 		}
 		return true
@@ -208,7 +211,7 @@ func (s *source) places() []string {
 					found[place+" "+name] = true
 				case method && nameOf(sel.X) == "diskguard" && name == "Delete", method && given && (name == "Delete" || name == "DeleteAllOf"):
 					found[place+" delete"] = true
-				case given && (isWrite(name) || s.writers[name]):
+				case given && (isWrite(name) || s.writers[file.Name.Name+"."+name]):
 					found[place+" patch"] = true
 				}
 				return true

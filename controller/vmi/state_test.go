@@ -157,3 +157,31 @@ func TestStateInUse(t *testing.T) {
 	g.add(keeping("one"))
 	g.waits(web.Name, ReasonPVCInUse, "PVC default/data is in use by instance thief")
 }
+
+// TestStateMoves: the PVC to which persistent state has moved with its guest takes the place of the former one, and goes if
+// the guest has not moved. A PVC of another owner stays.
+func TestStateMoves(t *testing.T) {
+	for _, moved := range []bool{true, false} {
+		g := newRig(t)
+		add := func(name string, owner types.UID, labelled bool) *corev1.PersistentVolumeClaim {
+			pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: name,
+				OwnerReferences: []metav1.OwnerReference{{Kind: "VirtualMachine", Name: web.Name, UID: owner, Controller: new(true)}}}}
+			if labelled {
+				pvc.Labels = map[string]string{pod.StateLabel: web.Name}
+			}
+			g.Add(t, pvc)
+			return pvc
+		}
+		former, others := add("former", "owner", true), add("others", "another", true)
+		target := add(pod.MovedStateName(web.Name, "migration"), "owner", false)
+		s := &states{client: g.Cached()}
+		for range 2 {
+			if err := s.settle(t.Context(), web, "migration", moved); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if g.Exists(t, former) == moved || g.Exists(t, target) != moved || !g.Exists(t, others) || moved && target.Labels[pod.StateLabel] != web.Name {
+			t.Errorf("moved %t: former %t, target %t %v, others %t", moved, g.Exists(t, former), g.Exists(t, target), target.Labels, g.Exists(t, others))
+		}
+	}
+}
