@@ -156,7 +156,7 @@ func trimPVC(c *corev1.PersistentVolumeClaim) {
 			metav1.SetMetaDataLabel(&c.ObjectMeta, key, of)
 		}
 	}
-	for _, key := range append(pod.AnnotationsOfCDI(), pod.AnnotationOrigin, pod.AnnotationFilled, pool.AnnotationPreserved) {
+	for _, key := range append(pod.AnnotationsOfCDI(), pod.AnnotationOrigin, pod.AnnotationFilled, pool.AnnotationPreserved, pool.AnnotationPreservedVolume) {
 		if value, ok := annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&c.ObjectMeta, key, value)
 		}

@@ -49,6 +49,7 @@ func (d *disks) preserve(ctx context.Context, pool *vmPool, vm *kubevirt.Virtual
 		}
 		err = d.changePVC(ctx, "preserve", pvc, func() {
 			metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, AnnotationPreserved, pool.Name)
+			markVolume(pvc, vm)
 			pvc.OwnerReferences = release(pvc.OwnerReferences)
 		})
 		if err != nil {
@@ -97,6 +98,7 @@ func (d *disks) adopt(ctx context.Context, vm *kubevirt.VirtualMachine, pvc *cor
 	}
 	return d.changePVC(ctx, "adopt", pvc, func() {
 		delete(pvc.Annotations, AnnotationPreserved)
+		delete(pvc.Annotations, AnnotationPreservedVolume)
 		if name == "" && metav1.GetControllerOf(pvc) == nil {
 			pvc.OwnerReferences = add(pvc.OwnerReferences)
 		}

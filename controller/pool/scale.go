@@ -107,6 +107,9 @@ func (r *Reconciler) grow(ctx context.Context, w *work) error {
 
 func (r *Reconciler) create(ctx context.Context, pool *vmPool, index int) error {
 	vm := newVM(pool, index)
+	if err := r.disks.reuse(ctx, pool, vm); err != nil {
+		return err
+	}
 	if err := r.client.Create(ctx, vm); err != nil {
 		r.events.Eventf(pool, nil, corev1.EventTypeWarning, "FailedCreate", "Create", "Error creating VM %s/%s: %v", vm.Namespace, vm.Name, err)
 		return fmt.Errorf("create VM %s: %w", vm.Name, err)

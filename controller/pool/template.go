@@ -31,6 +31,13 @@ func newVM(pool *vmPool, index int) *kubevirt.VirtualMachine {
 	return vm
 }
 
+// specOf returns the spec that a revision makes of a VM of a number.
+func (v revision) specOf(pool *vmPool, index int) kubevirt.VirtualMachineSpec {
+	of := &vmPool{ObjectMeta: pool.ObjectMeta}
+	of.Spec.VirtualMachineTemplate, of.Spec.NameGeneration = v.Template, v.NameGeneration
+	return specOf(of, index)
+}
+
 // specOf returns the template's spec with the names of a VM of a number.
 func specOf(pool *vmPool, index int) kubevirt.VirtualMachineSpec {
 	spec := *pool.Spec.VirtualMachineTemplate.Spec.DeepCopy()

@@ -95,11 +95,16 @@ func bringUpToDate(pool *vmPool, m *member, former *revision) {
 	}
 	switch {
 	case former != nil && former.sameInstance(next):
-		spec.Template = vm.Spec.Template
+		spec.Template = vm.Spec.Template.DeepCopy()
 	case spec.Template != nil:
 		keepIdentity(vm.Spec.Template, spec.Template)
 		metav1.SetMetaDataLabel(&spec.Template.ObjectMeta, kubevirt.VirtualMachinePoolRevisionName, name)
 	}
+	var made *kubevirt.VirtualMachineSpec
+	if former != nil {
+		made = new(former.specOf(pool, m.index))
+	}
+	keepDisks(&vm.Spec, &spec, made)
 	vm.Spec = spec
 }
 
