@@ -89,11 +89,15 @@ func addServers(m manager.Manager, cluster *rest.Config, o Options, traces *trac
 
 // presets reads from the API server: one that was applied right before an instance counts.
 func presets(live client.Reader) admission.Presets {
-	return func(ctx context.Context, namespace string) ([]unstructured.Unstructured, error) {
+	empty := func() *unstructured.UnstructuredList {
 		list := new(unstructured.UnstructuredList)
 		list.SetGroupVersionKind(kubevirt.VirtualMachineInstancePresetGroupVersionKind)
-		err := live.List(ctx, list, client.InNamespace(namespace))
-		return list.Items, err
+		return list
+	}
+	return func(ctx context.Context, namespace string, look func([]unstructured.Unstructured) error) error {
+		return admission.Pages(ctx, live, namespace, empty, func(page *unstructured.UnstructuredList) (bool, error) {
+			return false, look(page.Items)
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,9 +19,21 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Presets returns the VirtualMachineInstancePresets of a namespace. It must include
-// every preset that was created before the call.
-type Presets func(ctx context.Context, namespace string) ([]unstructured.Unstructured, error)
+// Presets passes the VirtualMachineInstancePresets of a namespace on, page by page, until look returns an error. It must
+// include every preset that was created before the call.
+type Presets func(ctx context.Context, namespace string, look func(page []unstructured.Unstructured) error) error
+
+// Bounds of a namespace's presets. Each new instance is compared with all of them, and those that select it with each
+// other.
+const (
+	MaxPresets = 128
+	// MaxPresetBytes bounds the JSON of their specs together.
+	MaxPresetBytes = 1 << 20
+)
+
+// errTooManyPresets says that a namespace has more than admission compares.
+var errTooManyPresets = fmt.Errorf("the namespace has more than %d VirtualMachineInstancePresets, or %d KiB of them: "+
+	"delete some, or use instance types and preferences", MaxPresets, MaxPresetBytes>>10)
 
 // annotationApplied, followed by a preset's name, is the key of the annotation that
 // an instance gets for each applied preset. Its value is KubeVirt's API version.
@@ -55,16 +68,20 @@ func (r *Review) applyPresets(ctx context.Context, list Presets) (field.ErrorLis
 	if !ok || excluded(s.meta.Annotations) {
 		return nil, nil
 	}
-	all, err := list(ctx, r.request.Namespace)
+	selecting := selecting{labels: s.meta.Labels}
+	err := list(ctx, r.request.Namespace, selecting.add)
+	if errors.Is(err, errTooManyPresets) {
+		return field.ErrorList{field.Forbidden(s.at.Child("labels"), err.Error())}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list presets: %w", err)
 	}
-	matching, err := matching(all, s.meta.Labels)
-	if err != nil || len(matching) == 0 {
-		return nil, err
+	matching := selecting.sorted()
+	if len(matching) == 0 {
+		return nil, nil
 	}
-	if problems := contradicting(s.at, matching); len(problems) > 0 {
-		return problems, nil
+	if problems, err := contradicting(ctx, s.at, matching); err != nil || len(problems) > 0 {
+		return problems, err
 	}
 	applied, overridden := s.apply(matching)
 	r.presets = applied
@@ -174,41 +191,66 @@ type presetDomain struct {
 	domain Tree
 }
 
-// matching returns the presets that select labels, sorted by name.
-func matching(all []unstructured.Unstructured, of map[string]string) ([]presetDomain, error) {
-	var found []presetDomain
-	for i := range all {
-		var spec struct{ Selector metav1.LabelSelector }
-		text, err := json.Marshal(all[i].Object["spec"])
-		if err == nil {
-			err = json.Unmarshal(text, &spec)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("preset %s: %w", all[i].GetName(), err)
-		}
-		selector, err := metav1.LabelSelectorAsSelector(&spec.Selector)
-		if err != nil {
-			return nil, fmt.Errorf("preset %s: %w", all[i].GetName(), err)
-		}
-		domain, _, _ := unstructured.NestedMap(all[i].Object, "spec", "domain")
-		if domain != nil && selector.Matches(labels.Set(of)) {
-			found = append(found, presetDomain{all[i].GetName(), domain})
-		}
-	}
-	slices.SortFunc(found, func(a, b presetDomain) int { return strings.Compare(a.name, b.name) })
-	return found, nil
+// selecting are the presets that select labels.
+type selecting struct {
+	labels        map[string]string
+	found         []presetDomain
+	number, bytes int // of all presets so far
 }
 
-// contradicting refuses, as KubeVirt does, a VMI whose presets cannot all be applied.
-func contradicting(meta *field.Path, presets []presetDomain) field.ErrorList {
-	var problems field.ErrorList
+// add adds those of a page.
+func (s *selecting) add(page []unstructured.Unstructured) error {
+	for i := range page {
+		text, err := json.Marshal(page[i].Object["spec"])
+		if err != nil {
+			return fmt.Errorf("preset %s: %w", page[i].GetName(), err)
+		}
+		s.number++
+		s.bytes += len(text)
+		if s.number > MaxPresets || s.bytes > MaxPresetBytes {
+			return errTooManyPresets
+		}
+		if err := s.addOne(page[i], text); err != nil {
+			return fmt.Errorf("preset %s: %w", page[i].GetName(), err)
+		}
+	}
+	return nil
+}
+
+func (s *selecting) addOne(preset unstructured.Unstructured, text []byte) error {
+	var spec struct{ Selector metav1.LabelSelector }
+	if err := json.Unmarshal(text, &spec); err != nil {
+		return err
+	}
+	selector, err := metav1.LabelSelectorAsSelector(&spec.Selector)
+	if err != nil {
+		return err
+	}
+	domain, _, _ := unstructured.NestedMap(preset.Object, "spec", "domain")
+	if domain != nil && selector.Matches(labels.Set(s.labels)) {
+		s.found = append(s.found, presetDomain{preset.GetName(), domain})
+	}
+	return nil
+}
+
+// sorted returns them by name.
+func (s *selecting) sorted() []presetDomain {
+	slices.SortFunc(s.found, func(a, b presetDomain) int { return strings.Compare(a.name, b.name) })
+	return s.found
+}
+
+// contradicting refuses, as KubeVirt does, a VMI whose presets cannot all be applied. It names the first two.
+func contradicting(ctx context.Context, meta *field.Path, presets []presetDomain) (field.ErrorList, error) {
 	for i, a := range presets {
 		for _, b := range presets[i+1:] {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
 			if parts := contradictions(a.domain, b.domain); parts != "" {
-				problems = append(problems, field.Forbidden(meta.Child("labels"), fmt.Sprintf(
-					"select the presets %s and %s, which contradict each other in %s; choose one of them", a.name, b.name, parts)))
+				return field.ErrorList{field.Forbidden(meta.Child("labels"), fmt.Sprintf(
+					"select the presets %s and %s, which contradict each other in %s; choose one of them", a.name, b.name, parts))}, nil
 			}
 		}
 	}
-	return problems
+	return nil, nil
 }

@@ -59,8 +59,10 @@ func newRigIn(t *testing.T, cluster admission.Webhooks, presets ...unstructured.
 		Config: cluster.Config, Tracing: cluster.Tracing,
 		Live: cmp.Or(cluster.Live, client.Reader(fake.NewClientBuilder().WithScheme(scheme).Build())),
 
-		Kinds:   kinds.Rules(),
-		Presets: func(context.Context, string) ([]unstructured.Unstructured, error) { return presets, nil },
+		Kinds: kinds.Rules(),
+		Presets: func(_ context.Context, _ string, look func([]unstructured.Unstructured) error) error {
+			return look(presets)
+		},
 		Evictions: func(_ context.Context, pod types.NamespacedName, dryRun bool) (string, error) {
 			return map[string]string{"held": fmt.Sprintf("no eviction, dry run %t", dryRun)}[pod.Name], nil
 		},

@@ -1,9 +1,9 @@
 package admission
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/nodevirt/nodevirt/controller/aggregated"
+	"github.com/nodevirt/nodevirt/internal/turns"
 )
 
 // Bounds of reviews. A review needs up to 40 times the memory of its object.
@@ -28,15 +29,18 @@ const (
 	// maxDiscarded bounds what is read of a longer request, so that the API server
 	// reads the answer: it sends at most two objects of 3 MiB.
 	maxDiscarded = 8 << 20
-	// maxReviews bounds the reviews at a time. The others wait.
-	maxReviews = 4
+	// MaxReviews bounds the reviews at a time, and NamespaceReviews those of one namespace. The others wait.
+	MaxReviews       = 4
+	NamespaceReviews = 3
+	// maxHead bounds what a review has before the objects, in bytes.
+	maxHead = 8 << 10
 )
 
 // Handler serves the webhooks, and the discovery of their group. Caller returns the
 // user of a request. Only the API server receives an answer: reviews contain
 // presets, whatever namespace a request names.
 func (w Webhooks) Handler(caller func(*http.Request) (user.Info, error)) http.Handler {
-	slots, tracer := make(chan struct{}, maxReviews), w.Tracing
+	slots, tracer := turns.New("other reviews", MaxReviews, NamespaceReviews), w.Tracing
 	serve := func(decide admission.HandlerFunc) http.Handler {
 		hook := &admission.Webhook{Handler: decide}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,12 +48,16 @@ func (w Webhooks) Handler(caller func(*http.Request) (user.Info, error)) http.Ha
 				aggregated.Refuse(w, err)
 				return
 			}
-			select {
-			case slots <- struct{}{}:
-			case <-r.Context().Done():
-				return
+			head := bufio.NewReaderSize(r.Body, maxHead)
+			end, err := slots.Take(r.Context(), reviewNamespace(head), func() {})
+			if err != nil {
+				return // the API server waits no longer
 			}
-			defer func() { <-slots }()
+			defer end()
+			r.Body = struct {
+				io.Reader
+				io.Closer
+			}{head, r.Body}
 			bounded(w, r.WithContext(tracer.FromRequest(r)), hook) //nolint:contextcheck // it is the request's, with a trace
 		})
 	}
@@ -115,34 +123,50 @@ func tooLarge() admission.Response {
 	return answer
 }
 
-// reviewUID returns request.uid from the beginning of a review. The API server
-// writes it before the objects.
+// reviewNamespace returns the namespace of a review without the objects, which it leaves unread; "" for a review of an
+// object without a namespace.
+func reviewNamespace(from *bufio.Reader) string {
+	text, _ := from.Peek(maxHead) // a short review ends before
+	var namespace string
+	if err := reviewField(text, "namespace", &namespace); err != nil {
+		return ""
+	}
+	return namespace
+}
+
+// reviewUID returns request.uid from the beginning of a review.
 func reviewUID(text []byte) (types.UID, error) {
+	var uid types.UID
+	return uid, reviewField(text, "uid", &uid)
+}
+
+// reviewField reads a field of request from the beginning of a review. The API server writes the short ones before the
+// objects.
+func reviewField(text []byte, name string, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	var path []string
 	for {
 		token, err := decoder.Token()
 		if err != nil {
-			return "", fmt.Errorf("find request.uid: %w", err)
+			return fmt.Errorf("find request.%s: %w", name, err)
 		}
 		switch {
 		case token == json.Delim('{') && len(path) <= 1:
 			path = append(path, "")
 			continue
 		case len(path) == 0 || token == json.Delim('}'):
-			return "", errors.New("find request.uid: no such field before the objects")
+			return fmt.Errorf("find request.%s: no such field before the objects", name)
 		}
 		key, _ := token.(string)
-		if len(path) == 2 && key == "uid" {
-			var uid types.UID
-			return uid, decoder.Decode(&uid)
+		if len(path) == 2 && key == name {
+			return decoder.Decode(into)
 		}
 		if len(path) == 1 && key == "request" {
 			continue
 		}
 		var skipped json.RawMessage
 		if err := decoder.Decode(&skipped); err != nil {
-			return "", fmt.Errorf("find request.uid: %w", err)
+			return fmt.Errorf("find request.%s: %w", name, err)
 		}
 	}
 }

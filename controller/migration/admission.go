@@ -57,17 +57,24 @@ func checkInstance(ctx context.Context, live client.Reader, r *admission.Review)
 	if why := unable(vmi); why != "" {
 		return field.ErrorList{field.Forbidden(at, why)}, nil
 	}
-	var all kubevirt.VirtualMachineInstanceMigrationList
-	if err := live.List(ctx, &all, client.InNamespace(key.Namespace)); err != nil {
+	var problem field.ErrorList
+	empty := func() *kubevirt.VirtualMachineInstanceMigrationList {
+		return new(kubevirt.VirtualMachineInstanceMigrationList)
+	}
+	err = admission.Pages(ctx, live, key.Namespace, empty, func(page *kubevirt.VirtualMachineInstanceMigrationList) (bool, error) {
+		for i := range page.Items {
+			if m := &page.Items[i]; m.Spec.VMIName == spec.VMIName && !m.IsFinal() {
+				problem = field.ErrorList{field.Forbidden(at, fmt.Sprintf(
+					"in-flight migration detected. Active migration job (%s) is currently already in progress for VMI %s.", m.UID, spec.VMIName))}
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
 		return nil, fmt.Errorf("list migrations of VMI %s: %w", key, err)
 	}
-	for i := range all.Items {
-		if m := &all.Items[i]; m.Spec.VMIName == spec.VMIName && !m.IsFinal() {
-			return field.ErrorList{field.Forbidden(at, fmt.Sprintf(
-				"in-flight migration detected. Active migration job (%s) is currently already in progress for VMI %s.", m.UID, spec.VMIName))}, nil
-		}
-	}
-	return nil, nil
+	return problem, nil
 }
 
 // unable returns why an instance cannot migrate; "" for one that can, or will say whether it can once its guest runs.

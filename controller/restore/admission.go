@@ -32,15 +32,23 @@ func checkOthers(ctx context.Context, live client.Reader, r *admission.Review) (
 	if r.Old != nil || spec == nil {
 		return problems, nil
 	}
-	var all api.VirtualMachineRestoreList
-	if err := live.List(ctx, &all, client.InNamespace(r.Meta.Namespace)); err != nil {
+	var problem field.ErrorList
+	empty := func() *api.VirtualMachineRestoreList { return new(api.VirtualMachineRestoreList) }
+	err := admission.Pages(ctx, live, r.Meta.Namespace, empty, func(page *api.VirtualMachineRestoreList) (bool, error) {
+		for i := range page.Items {
+			if other := &page.Items[i]; other.Spec.Target.Name == spec.Target.Name && !ended(other) {
+				problem = field.ErrorList{field.Forbidden(field.NewPath("spec", "target"),
+					fmt.Sprintf("VirtualMachineRestore %q in progress", other.Name))}
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
 		return nil, fmt.Errorf("list restores in %s: %w", r.Meta.Namespace, err)
 	}
-	for i := range all.Items {
-		if other := &all.Items[i]; other.Spec.Target.Name == spec.Target.Name && !ended(other) {
-			return field.ErrorList{field.Forbidden(field.NewPath("spec", "target"),
-				fmt.Sprintf("VirtualMachineRestore %q in progress", other.Name))}, nil
-		}
+	if problem != nil {
+		return problem, nil
 	}
 	return checkTarget(ctx, live, r.Meta.Namespace, spec)
 }

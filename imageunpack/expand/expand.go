@@ -20,7 +20,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/nodevirt/nodevirt/imageunpack/turns"
+	"github.com/nodevirt/nodevirt/internal/turns"
 )
 
 // Turns are those of a node's conversions.

@@ -20,7 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/nodevirt/nodevirt/imageunpack/turns"
+	"github.com/nodevirt/nodevirt/internal/turns"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

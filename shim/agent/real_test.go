@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodevirt/nodevirt/imageunpack/turns"
+	"github.com/nodevirt/nodevirt/internal/turns"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/needs"
 )

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nodevirt/nodevirt/imageunpack/turns"
+	"github.com/nodevirt/nodevirt/internal/turns"
 )
 
 const (

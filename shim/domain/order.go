@@ -3,7 +3,7 @@ package domain
 import (
 	"context"
 
-	"github.com/nodevirt/nodevirt/imageunpack/turns"
+	"github.com/nodevirt/nodevirt/internal/turns"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nodevirt/nodevirt/imageunpack/turns"
+	"github.com/nodevirt/nodevirt/internal/turns"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"

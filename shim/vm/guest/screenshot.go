@@ -8,7 +8,7 @@ import (
 	"image"
 	"image/png"
 
-	"github.com/nodevirt/nodevirt/imageunpack/turns"
+	"github.com/nodevirt/nodevirt/internal/turns"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 )

@@ -1,4 +1,4 @@
-// Package turns limits how much of a node's work runs at the same time, fairly between namespaces.
+// Package turns limits how much work of one kind runs at the same time, fairly between namespaces.
 package turns
 
 import (
@@ -10,12 +10,12 @@ import (
 	"sync"
 )
 
-// Turns limits how many pieces of work of one kind, such as conversions of disks, run at the same time on a node.
+// Turns limits how many pieces of work of one kind, such as conversions of a node's disks, run at the same time.
 // Namespaces take turns: the next piece is one of the namespace that has the fewest running, and of several such of the
 // one that has waited longest since its last turn. One namespace leaves turns to others. So a namespace with much long
 // work does not delay another's one.
 type Turns struct {
-	what string
+	what  string
 	most  int // how many turns one namespace gets at the same time
 	mu    sync.Mutex
 	free  int

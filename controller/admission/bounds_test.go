@@ -1,0 +1,150 @@
+package admission_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/controller/kinds"
+)
+
+const plainVMI = `{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "a", "labels": {"app": "a"}},
+	"spec": {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}}}`
+
+// preset returns one that selects an instance, with a number of bytes.
+func preset(n, bytes int) unstructured.Unstructured {
+	return unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": fmt.Sprintf("preset-%03d", n)},
+		"spec": map[string]any{
+			"selector": map[string]any{"matchLabels": map[string]any{"app": "a"}},
+			"domain":   map[string]any{"firmware": map[string]any{"serial": strings.Repeat("x", bytes)}},
+		},
+	}}
+}
+
+// TestPresetsAreBounded: more presets than admission compares refuse the namespace's instances, and are not all read.
+func TestPresetsAreBounded(t *testing.T) {
+	for name, row := range map[string]struct{ number, bytes int }{
+		"number": {admission.MaxPresets + 1, 1}, "bytes": {10, admission.MaxPresetBytes / 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all []unstructured.Unstructured
+			for n := range row.number {
+				all = append(all, preset(n, row.bytes))
+			}
+			answer := newRig(t, all...).ask(t, admission.PathDefault, []byte(plainVMI), nil)
+			if answer.Allowed || !strings.Contains(answer.Result.Message, "delete some, or use instance types") {
+				t.Errorf("answer %+v", answer.Result)
+			}
+			if answer := newRig(t, all[:5]...).ask(t, admission.PathDefault, []byte(plainVMI), nil); !answer.Allowed {
+				t.Errorf("five presets: %s", answer.Result.Message)
+			}
+		})
+	}
+}
+
+// pages is an API server with many objects, which counts what it is asked for.
+type pages struct {
+	client.Reader
+	asked int
+	most  int64
+}
+
+func (p *pages) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	var o client.ListOptions
+	o.ApplyOptions(options)
+	p.asked++
+	p.most = max(p.most, o.Limit)
+	list.SetContinue("more")
+	return nil
+}
+
+// TestPages: a list is read in pages, and not further than is looked at.
+func TestPages(t *testing.T) {
+	p := &pages{}
+	looks := 0
+	err := admission.Pages(t.Context(), p, "ns", func() *unstructured.UnstructuredList { return new(unstructured.UnstructuredList) },
+		func(*unstructured.UnstructuredList) (bool, error) {
+			looks++
+			return looks == 3, nil
+		})
+	if err != nil || p.asked != 3 || p.most <= 0 || p.most > 100 {
+		t.Errorf("%d lists of %d, %v", p.asked, p.most, err)
+	}
+}
+
+// TestReviewsAreShared: reviews of one namespace that take long keep no other namespace's waiting.
+func TestReviewsAreShared(t *testing.T) {
+	release, begun := make(chan struct{}), make(chan struct{}, 100)
+	web := httptest.NewServer(admission.Webhooks{
+		Kinds: kinds.Rules(),
+		Presets: func(ctx context.Context, namespace string, _ func([]unstructured.Unstructured) error) error {
+			if namespace != "greedy" {
+				return nil
+			}
+			begun <- struct{}{}
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+			return nil
+		},
+	}.Handler(named))
+	defer web.Close()
+	review := func(namespace string) error {
+		text, err := json.Marshal(admissionv1.AdmissionReview{
+			TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+			Request: &admissionv1.AdmissionRequest{
+				UID:       "1",
+				Kind:      metav1.GroupVersionKind{Group: kubevirt.GroupVersion.Group, Version: "v1", Kind: "VirtualMachineInstance"},
+				Namespace: namespace, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(plainVMI)},
+			},
+		})
+		if err != nil {
+			return err
+		}
+		answer, err := http.Post(web.URL+admission.PathDefault, "application/json", bytes.NewReader(text))
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		var got admissionv1.AdmissionReview
+		if err := json.NewDecoder(answer.Body).Decode(&got); err != nil || got.Response == nil || !got.Response.Allowed {
+			return fmt.Errorf("%+v, %w", got.Response, err)
+		}
+		return nil
+	}
+	const many = 20
+	ended := make(chan error, many)
+	for range many {
+		go func() { ended <- review("greedy") }()
+	}
+	for range admission.NamespaceReviews {
+		<-begun
+	}
+	if err := review("neighbour"); err != nil {
+		t.Errorf("another namespace's review: %v", err)
+	}
+	if n := len(begun); n > 0 {
+		t.Errorf("%d more reviews of the one namespace run", n)
+	}
+	close(release)
+	for range many {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
