@@ -155,14 +155,18 @@ func (c *recovery) removeLost(ctx context.Context, v *table.VM) error {
 	if err := c.undefine(ctx, r.ID); err != nil {
 		return err
 	}
+	c.table.ForgetRefused(v)
+	if err := errors.Join(c.sweepRun(ctx), c.releaseStrayDisks(ctx), c.records.RemoveUnrecorded(c.table.Knows)); err != nil {
+		return err
+	}
 	if r.Sandbox.Value != nil {
+		// The last: dnsmasq and other helpers are in it.
 		if err := c.groups.Remove(r); err != nil {
 			return err
 		}
 	}
-	c.table.ForgetRefused(v)
 	c.log.Info("a guest without a record has ended, and what it left is removed", "container", r.ID)
-	return errors.Join(c.sweepRun(ctx), c.releaseStrayDisks(ctx), c.records.RemoveUnrecorded(c.table.Knows))
+	return nil
 }
 
 func errIf(is bool, err error) error {

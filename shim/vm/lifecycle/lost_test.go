@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,7 @@ func TestLostRecord(t *testing.T) {
 					}
 				}
 
+				n.script.Reset()
 				n.libvirt.End(r.Domain.UUID, domain.ReasonShutdown)
 				time.Sleep(time.Hour)
 				if strings.Contains(name, "cannot read") || strings.Contains(name, "old one") {
@@ -85,6 +87,9 @@ func TestLostRecord(t *testing.T) {
 				}
 				if left := n.images.Left(); len(left) > 0 {
 					t.Errorf("held: %v", left)
+				}
+				if calls := n.script.Calls(); len(n.groups.Left()) > 0 || slices.Index(calls, "Groups.Remove") < slices.Index(calls, "Filesystems.Sweep") {
+					t.Errorf("groups %v; the cgroup is removed before the processes in it have ended", n.groups.Left())
 				}
 				if _, err := os.Stat(overlay); !errors.Is(err, os.ErrNotExist) {
 					t.Errorf("its folder: %v", err)
