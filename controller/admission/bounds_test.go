@@ -21,7 +21,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/kinds"
 )
 
-const minimalVMI = `{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "a", "labels": {"app": "a"}},
+const sharedVMI = `{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "a", "labels": {"app": "a"}},
 	"spec": {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}}}`
 
 // preset returns one that selects an instance, with a number of bytes.
@@ -45,11 +45,11 @@ func TestPresetsAreBounded(t *testing.T) {
 			for n := range row.number {
 				all = append(all, preset(n, row.bytes))
 			}
-			answer := newRig(t, all...).ask(t, admission.PathDefault, []byte(minimalVMI), nil)
+			answer := newRig(t, all...).ask(t, admission.PathDefault, []byte(sharedVMI), nil)
 			if answer.Allowed || !strings.Contains(answer.Result.Message, "delete some, or use instance types") {
 				t.Errorf("answer %+v", answer.Result)
 			}
-			if answer := newRig(t, all[:5]...).ask(t, admission.PathDefault, []byte(minimalVMI), nil); !answer.Allowed {
+			if answer := newRig(t, all[:5]...).ask(t, admission.PathDefault, []byte(sharedVMI), nil); !answer.Allowed {
 				t.Errorf("five presets: %s", answer.Result.Message)
 			}
 		})
@@ -110,7 +110,7 @@ func TestReviewsAreShared(t *testing.T) {
 			Request: &admissionv1.AdmissionRequest{
 				UID:       "1",
 				Kind:      metav1.GroupVersionKind{Group: kubevirt.GroupVersion.Group, Version: "v1", Kind: "VirtualMachineInstance"},
-				Namespace: namespace, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(minimalVMI)},
+				Namespace: namespace, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(sharedVMI)},
 			},
 		})
 		if err != nil {
