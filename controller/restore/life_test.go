@@ -207,7 +207,7 @@ func (g *rig) bind() {
 	for i := range list.Items {
 		c := &list.Items[i]
 		there[c.UID] = true
-		if c.Status.Phase == corev1.ClaimBound || g.late && !g.consumed(c.Name) {
+		if c.Status.Phase == corev1.ClaimBound || g.late && c.Spec.VolumeName == "" && !g.consumed(c.Name) {
 			continue
 		}
 		ref := corev1.ObjectReference{Namespace: c.Namespace, Name: c.Name, UID: c.UID}
