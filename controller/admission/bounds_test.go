@@ -26,11 +26,15 @@ const sharedVMI = `{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInsta
 
 // preset returns one that selects an instance, with a number of bytes.
 func preset(n, bytes int) unstructured.Unstructured {
+	values := []any{"a"}
+	for i := range bytes / 60 {
+		values = append(values, fmt.Sprintf("%060d", i))
+	}
 	return unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"name": fmt.Sprintf("preset-%03d", n)},
 		"spec": map[string]any{
-			"selector": map[string]any{"matchLabels": map[string]any{"app": "a"}},
-			"domain":   map[string]any{"firmware": map[string]any{"serial": strings.Repeat("x", bytes)}},
+			"selector": map[string]any{"matchExpressions": []any{map[string]any{"key": "app", "operator": "In", "values": values}}},
+			"domain":   map[string]any{"firmware": map[string]any{"serial": "x"}},
 		},
 	}}
 }
