@@ -9,6 +9,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/nodevirt/nodevirt/internal/turns"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	cloudinit "github.com/nodevirt/nodevirt/shim/seed"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -36,7 +37,7 @@ func TestTinyWithLogin(t *testing.T) {
 		"-drive", "if=none,id=more,format=raw,file="+more, "-device", "virtio-blk-pci,drive=more,serial=more")...)
 	m.waitFor(`^nodevirt guest: up host=drive`, 5*time.Minute)
 
-	a := agent.New(agent.Options{Socket: m.agent, Large: make(chan struct{}, 1)})
+	a := agent.New(agent.Options{Socket: m.agent, Large: turns.New("others", 1, 1)})
 	a.Port.Report(agent.Present)
 	inGuest := func(command string) string {
 		t.Helper()

@@ -11,6 +11,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/nodevirt/nodevirt/internal/turns"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/vhostmd"
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -28,7 +29,7 @@ func TestFedoraTools(t *testing.T) {
 	disks := append(drive(overlay(t, disk), "qcow2"), drive(metrics, "raw", "readonly=on")...)
 	m := start(t, 256, append(disks, tpm(t)...)...)
 	m.waitFor(`^nodevirt guest: up host=fedora`, 5*time.Minute)
-	a := agent.New(agent.Options{Socket: m.agent, Large: make(chan struct{}, 1)})
+	a := agent.New(agent.Options{Socket: m.agent, Large: turns.New("others", 1, 1)})
 	a.Port.Report(agent.Present)
 	for _, c := range []struct{ run, want string }{
 		{"tpm2_createprimary -Q --hierarchy=o --key-context=prim.ctx && echo SECRET | " +
