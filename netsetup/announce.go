@@ -53,7 +53,7 @@ func (n NIC) announced() []MAC {
 func sendAnnouncement(name string, mac MAC) error {
 	link, err := net.InterfaceByName(name)
 	if err != nil {
-		return nil //nolint:nilerr // CNI has removed it
+		return nil // CNI has removed it
 	}
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -295,7 +295,7 @@ func TestReadyHasCertificate(t *testing.T) {
 	serve(t, s)
 	assert.NilError(t, wait.Do(t.Context(), func(context.Context) error {
 		if err := s.Ready(nil); err == nil || !strings.Contains(err.Error(), "the Secret is not there") {
-			return fmt.Errorf("a server without a certificate is ready, or not for its want: %v", err)
+			return fmt.Errorf("a server without a certificate is ready, or not for its want: %w", err)
 		}
 		return nil
 	}))

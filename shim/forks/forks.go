@@ -40,10 +40,11 @@ var ErrNotShared = errors.New("memory that is not shared")
 const (
 	// keep is how long what no VM uses is kept for the next one.
 	keep = 5 * time.Minute
-	// MaxOutline bounds what is kept of one stream beside the RAM, MaxOutlines that of all streams, and NamespaceOutlines
-	// that of the streams of a namespace, in bytes.
-	MaxOutline        = 64 << 20
-	MaxOutlines       = 256 << 20
+	// MaxOutline bounds what is kept of one stream beside the RAM, in bytes.
+	MaxOutline = 64 << 20
+	// MaxOutlines bounds the outlines of all streams, in bytes.
+	MaxOutlines = 256 << 20
+	// NamespaceOutlines bounds the outlines of the streams of a namespace, in bytes.
 	NamespaceOutlines = 128 << 20
 	// share is the part of the node's memory that all RAM together may have: a fourth. namespaceShare is the part of
 	// that which the RAM of one namespace may have: a half.

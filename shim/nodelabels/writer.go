@@ -94,7 +94,7 @@ func (w *Writer) step(ctx context.Context) {
 		w.failed, w.written = true, nil
 	default:
 		if _, could := w.written[kubevirt.NodeSchedulable]; down != nil && (could || w.written == nil) {
-			w.log.Warn("no VM can start here: the node has no label "+kubevirt.NodeSchedulable+" until one can", "error", down)
+			w.log.Warn("no VM can start here: the node has no label until one can", "label", kubevirt.NodeSchedulable, "error", down)
 		}
 		w.failed, w.written, w.at = false, wanted, time.Now()
 	}

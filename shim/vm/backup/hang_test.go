@@ -23,9 +23,10 @@ func TestVolumeHangs(t *testing.T) {
 				b, err := r.order(order.BackUp, a)
 				assert.NilError(t, err)
 				assert.Equal(t, b.State, order.BackupWriting, b.Message)
-				if access == "complete" {
+				switch access {
+				case "complete":
 					r.finish(nil)
-				} else if access == "remove" {
+				case "remove":
 					_, err := r.order(order.BackupCancel, order.Name{Name: "b1"})
 					assert.NilError(t, err)
 				}

@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	// MaxInputs bounds the input of commands that the shim holds at once, and NamespaceInputs that of a namespace's VMs,
-	// in bytes. An agent takes a command's whole input before its start.
-	MaxInputs       = 256 << 20
+	// MaxInputs bounds the input of commands that the shim holds at once, in bytes. An agent takes a command's whole input
+	// before its start.
+	MaxInputs = 256 << 20
+	// NamespaceInputs bounds the input of the commands in a namespace's VMs, in bytes.
 	NamespaceInputs = 64 << 20
 	// InputTime is how long a client may take to send a command's input.
 	InputTime = 5 * time.Minute

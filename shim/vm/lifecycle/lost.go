@@ -81,7 +81,7 @@ func (c *recovery) enterLost(ctx context.Context, p witness.Process) error {
 	}
 	v := c.enterRefused(r, p, fmt.Errorf("%w, and %s", reason, runs(p)))
 	if !known {
-		c.tasks.Run(func(ctx context.Context) { c.awaitLost(ctx, v, p) })
+		c.awaitLost(v, p)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func configOf(pod *runtimeapi.PodSandboxConfig) *runtimeapi.ContainerConfig {
 var lostPause = background.Pause{First: time.Second, Limit: time.Minute}
 
 // awaitLost removes what a guest without a record left, once its QEMU has ended.
-func (c *recovery) awaitLost(ctx context.Context, v *table.VM, p witness.Process) {
+func (c *recovery) awaitLost(v *table.VM, p witness.Process) {
 	c.tasks.Retry(lostPause, nil, func(ctx context.Context) bool {
 		if err := c.witness.AwaitEnd(ctx, p); err != nil {
 			return false

@@ -107,7 +107,7 @@ func (m *node) free(v *table.VM, uid string) (*migration, error) {
 }
 
 // send begins to move the VM, in the background.
-func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order.Report, error) { //nolint:contextcheck // the task outlives the order
+func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order.Report, error) {
 	s := m.of(v)
 	s.orders.Lock()
 	defer s.orders.Unlock()
@@ -197,7 +197,7 @@ func (m *sources) begin(ctx context.Context, v *table.VM, one *migration, a orde
 }
 
 // copy copies the guest to the target, and settles how that ended.
-func (m *sources) copy(ctx context.Context, v *table.VM, one *migration, a order.Sending, d departure, dialer *link.Dialer) {
+func (m *sources) copy(ctx context.Context, v *table.VM, one *migration, a order.Sending, d departure, dialer *link.Dialer) { //nolint:contextcheck // the departure has the copy's own
 	defer d.stop(nil)
 	limits := bounds{perGiB: a.PerGiB, memory: v.Record().Spec.Memory, timeout: a.Timeout, stall: a.Stall}
 	if a.Pause {
