@@ -197,17 +197,17 @@ func (m *sources) begin(ctx context.Context, v *table.VM, one *migration, a orde
 }
 
 // copy copies the guest to the target, and settles how that ended.
-func (m *sources) copy(ctx context.Context, v *table.VM, one *migration, a order.Sending, d departure, dialer *link.Dialer) { //nolint:contextcheck // the departure has the copy's own
+func (m *sources) copy(ctx context.Context, v *table.VM, one *migration, a order.Sending, d departure, dialer *link.Dialer) {
 	defer d.stop(nil)
 	limits := bounds{perGiB: a.PerGiB, memory: v.Record().Spec.Memory, timeout: a.Timeout, stall: a.Stall}
 	if a.Pause {
 		limits.pause = func(ctx context.Context) error { return m.pause(ctx, v, one) }
 	}
-	m.o.Tasks.Run(func(context.Context) { one.bound(d.running, limits) })
-	m.limitDowntime(d.running, v, firstDowntime)
-	m.o.Tasks.Run(func(context.Context) { m.measure(d.running, one, v) })
+	m.o.Tasks.Run(func(context.Context) { one.bound(d.running, limits) }) //nolint:contextcheck // the copy's own context
+	m.limitDowntime(d.running, v, firstDowntime) //nolint:contextcheck // the copy's own context
+	m.o.Tasks.Run(func(context.Context) { m.measure(d.running, one, v) }) //nolint:contextcheck // the copy's own context
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.Dial(ctx, link.Control) }
-	err := d.source.Run(d.running, dial, d.shape)
+	err := d.source.Run(d.running, dial, d.shape) //nolint:contextcheck // the copy's own context
 	d.stop(nil)
 	m.settle(ctx, v, one, dial, err)
 }
