@@ -204,7 +204,7 @@ func (m *sources) copy(ctx context.Context, v *table.VM, one *migration, a order
 		limits.pause = func(ctx context.Context) error { return m.pause(ctx, v, one) }
 	}
 	m.o.Tasks.Run(func(context.Context) { one.bound(d.running, limits) }) //nolint:contextcheck // the copy's own context
-	m.limitDowntime(d.running, v, firstDowntime) //nolint:contextcheck // the copy's own context
+	m.limitDowntime(d.running, v, firstDowntime)                          //nolint:contextcheck // the copy's own context
 	m.o.Tasks.Run(func(context.Context) { m.measure(d.running, one, v) }) //nolint:contextcheck // the copy's own context
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.Dial(ctx, link.Control) }
 	err := d.source.Run(d.running, dial, d.shape) //nolint:contextcheck // the copy's own context
