@@ -294,12 +294,12 @@ func libvirtSocket(c config.Libvirt) string {
 // waitForContainerd waits until containerd's CRI answers, and returns the mount
 // point of its image file system.
 func waitForContainerd(ctx context.Context, c config.Config, images runtimeapi.ImageServiceClient, log *slog.Logger) (string, error) {
-	for told := false; ; told = true {
+	for logged := false; ; logged = true {
 		reply, err := images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
 		if err == nil && len(reply.GetImageFilesystems()) > 0 {
 			return reply.GetImageFilesystems()[0].GetFsId().GetMountpoint(), nil
 		}
-		if !told {
+		if !logged {
 			log.Warn("waiting for containerd", "socket", c.Containerd.Address, "error", err)
 		}
 		select {

@@ -17,13 +17,13 @@ import (
 type Network struct {
 	script *Script
 
-	mu      sync.Mutex
-	changed chan struct{}
-	made    map[string]map[string]bool // by VM: taps, bridge, connected
-	servers map[string]int             // dnsmasq's process id, by VM
-	lastPID int
-	silent  []string // names of network namespaces whose guests have left
-	told    map[string]int
+	mu        sync.Mutex
+	changed   chan struct{}
+	made      map[string]map[string]bool // by VM: taps, bridge, connected
+	servers   map[string]int             // dnsmasq's process id, by VM
+	lastPID   int
+	silent    []string // names of network namespaces whose guests have left
+	announced map[string]int
 }
 
 // NewNetwork returns a node without networks of VMs.
@@ -151,10 +151,10 @@ func (n *Network) Announce(ctx context.Context, p netsetup.Plan) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.told == nil {
-		n.told = map[string]int{}
+	if n.announced == nil {
+		n.announced = map[string]int{}
 	}
-	n.told[p.ID]++
+	n.announced[p.ID]++
 	return nil
 }
 
@@ -167,7 +167,7 @@ func (n *Network) Free(ctx context.Context, p netsetup.Plan) error {
 func (n *Network) Announced(id string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.told[id]
+	return n.announced[id]
 }
 
 // Leave implements netsetup's.
