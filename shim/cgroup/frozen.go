@@ -14,9 +14,9 @@ import (
 // Frozen returns the command that lets the group's processes run if they are frozen, in this group or
 // in one above it; empty if they are not. A group that does not exist is not frozen.
 func (g *Group) Frozen() (thaw string, err error) {
-	path, file, frozen, running := g.paths["freezer"], "freezer.state", string(cgroups.Frozen), string(cgroups.Thawed)
+	path, file, running := g.paths["freezer"], "freezer.state", string(cgroups.Thawed)
 	if path == "" {
-		path, file, frozen, running = g.paths[""], "cgroup.freeze", "1", "0"
+		path, file, running = g.paths[""], "cgroup.freeze", "0"
 	}
 	if path == "" {
 		return "", nil
@@ -31,7 +31,7 @@ func (g *Group) Frozen() (thaw string, err error) {
 		if err != nil {
 			return thaw, fmt.Errorf("read whether a cgroup is frozen: %w", err)
 		}
-		if strings.TrimSpace(string(text)) == frozen {
+		if strings.TrimSpace(string(text)) != running { // v1 says FREEZING until every process stands
 			thaw = fmt.Sprintf("echo %s > %s", running, filepath.Join(path, file))
 		}
 	}
