@@ -24,7 +24,9 @@ PKG   ?= $(LONGEST) ./...
 FLAGS ?=
 # How many tests may fail and be run again. One that passes then is named in the last lines: it is unsteady.
 AGAIN ?=
-GOTEST = $(BIN)/gotest $(AGAIN:%=-again=%)
+# Without the folder's name in the programs, all clones and work trees share the build cache, as do packages.
+GO     := env GOFLAGS='$(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath)' go
+GOTEST = $(GO:%go=%$(BIN)/gotest) $(AGAIN:%=-again=%)
 # Without debugging data a test program is linked in half the time, and there are a hundred.
 LEAN = '-ldflags=-s -w'
 # How long make fuzz runs each target.
@@ -57,28 +59,28 @@ help: ## Show this list
 # With CGO_ENABLED=1 a missing gcc is an error; by default, Go would build without libvirt.
 build: ## Build nodevirt, and the programs of the tests, the development node and cluster, into bin/
 	@mkdir -p $(BIN)
-	CGO_ENABLED=1 go build -tags $(TAGS) -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/... ./test/cmd/... ./test/node/cmd/... ./test/cluster/cmd/...
+	CGO_ENABLED=1 $(GO) build -tags $(TAGS) -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/... ./test/cmd/... ./test/node/cmd/... ./test/cluster/cmd/...
 
 # Statically linked and reproducible.
 controller:
 	@mkdir -p $(BIN)/image
-	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false \
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 $(GO) build -tags $(TAGS) -buildvcs=false \
 		-ldflags '-s -w -buildid= -X main.version=$(VERSION)' -o $(BIN)/image/ ./cmd/nodevirt-controller
 
 controller-arm64:
 	@mkdir -p $(BIN)/image/arm64
-	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -tags $(TAGS) -trimpath -buildvcs=false \
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -tags $(TAGS) -buildvcs=false \
 		-ldflags '-s -w -buildid= -X main.version=$(VERSION)' -o $(BIN)/image/arm64/ ./cmd/nodevirt-controller
 
 test-arm: controller controller-arm64 packages-deb-arm64 ## Run the programs for arm64 by emulation
-	go run ./deploy/cmd/image -program $(BIN)/image/nodevirt-controller -arm64 $(BIN)/image/arm64/nodevirt-controller -o $(BIN)/image/index.tar
+	$(GO) run ./deploy/cmd/image -program $(BIN)/image/nodevirt-controller -arm64 $(BIN)/image/arm64/nodevirt-controller -o $(BIN)/image/index.tar
 	qemu-aarch64 $(BIN)/image/arm64/nodevirt-controller -help
 	qemu-aarch64 -L $(SYSROOT) $(PACKAGES)/arm64/nodevirt --version
 	qemu-aarch64 -L $(SYSROOT) $(PACKAGES)/arm64/nodevirt-shim -version
 	qemu-aarch64 -L $(SYSROOT) $(PACKAGES)/arm64/nodevirt-view 2>&1 | grep usage
 
 image: controller ## Build the controller's image, without docker; FLAGS='-name HOST/NAME:TAG -push'
-	go run ./deploy/cmd/image -program $(BIN)/image/nodevirt-controller -version '$(VERSION)' \
+	$(GO) run ./deploy/cmd/image -program $(BIN)/image/nodevirt-controller -version '$(VERSION)' \
 		-o $(BIN)/image/nodevirt-controller.tar $(FLAGS)
 
 man: build ## Write the nodevirt command's man pages into bin/man/
@@ -89,7 +91,7 @@ man: build ## Write the nodevirt command's man pages into bin/man/
 PACKAGES = $(BIN)/packages
 node-programs: packages
 	@rm -rf $(PACKAGES)/programs && mkdir -p $(PACKAGES)/programs
-	CGO_ENABLED=1 go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid= -X main.version=$(VERSION)' \
+	CGO_ENABLED=1 $(GO) build -tags $(TAGS) -buildvcs=false -ldflags '-s -w -buildid= -X main.version=$(VERSION)' \
 		-o $(PACKAGES)/programs/ ./cmd/nodevirt ./cmd/nodevirt-shim ./cmd/nodevirt-qemu ./cmd/nodevirt-view
 
 # The libraries of libvirt for arm64 are unpacked into a folder: the host's architectures stay as they are.
@@ -100,16 +102,16 @@ node-programs-arm64: packages
 	@rm -rf $(PACKAGES)/arm64 && mkdir -p $(PACKAGES)/arm64
 	CGO_ENABLED=1 GOOS=linux GOARCH=arm64 CC='aarch64-linux-gnu-gcc --sysroot=$(SYSROOT)' \
 		PKG_CONFIG_SYSROOT_DIR=$(SYSROOT) PKG_CONFIG_LIBDIR=$(SYSROOT)/usr/lib/aarch64-linux-gnu/pkgconfig \
-		go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid= -X main.version=$(VERSION)' \
+		$(GO) build -tags $(TAGS) -buildvcs=false -ldflags '-s -w -buildid= -X main.version=$(VERSION)' \
 		-o $(PACKAGES)/arm64/ ./cmd/nodevirt ./cmd/nodevirt-shim ./cmd/nodevirt-qemu ./cmd/nodevirt-view
 
 installer: node-programs
 	@mkdir -p $(BIN)/image
-	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false \
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 $(GO) build -tags $(TAGS) -buildvcs=false \
 		-ldflags '-s -w -buildid= -X main.version=$(VERSION)' -o $(BIN)/image/ ./cmd/nodevirt-installer
 
 image-installer: installer ## Build the node installer's image, without docker; FLAGS='-name HOST/NAME:TAG -push'
-	go run ./deploy/cmd/image -program $(BIN)/image/nodevirt-installer -programs $(PACKAGES)/programs \
+	$(GO) run ./deploy/cmd/image -program $(BIN)/image/nodevirt-installer -programs $(PACKAGES)/programs \
 		-version '$(VERSION)' -name registry.example.com/nodevirt/nodevirt-installer:latest \
 		-o $(BIN)/image/nodevirt-installer.tar $(FLAGS)
 
@@ -135,7 +137,7 @@ docs-site: ## Write the documentation as static pages into bin/site/
 	HUGO_PARAMS_VERSION='$(VERSION)' $(BIN)/hugo --source docs/site --destination $(BIN)/site --cleanDestinationDir --noBuildLock
 
 test-docs-site: docs-site ## Follow all links of the documentation's pages, and look for requests to other sites
-	go vet -tags $(TAGS),docsite ./test/docsite
+	$(GO) vet -tags $(TAGS),docsite ./test/docsite
 	$(GOTEST) -tags $(TAGS),docsite -count 1 $(FLAGS) ./test/docsite
 
 # UI is a folder with the source of kubevirt-manager, which docs/ui.md describes.
@@ -143,7 +145,7 @@ test-ui: packages kubernetes storage build controller ## Drive the web UI in the
 	@test/setup/packages ui
 	@test/tools/build cdi
 	@test/ui/build '$(UI)'
-	go vet -tags $(TAGS),ui ./test/ui
+	$(GO) vet -tags $(TAGS),ui ./test/ui
 	$(GOTEST) -tags $(TAGS),ui -count 1 -timeout $(TIMEOUT) ./test/ui -ui '$(abspath $(UI))' $(FLAGS)
 
 tools: ## Build containerd, runc, crictl and Multus at their pinned versions into bin/
@@ -183,7 +185,7 @@ cluster-shell: ## Open a shell in the cluster's network, where kubectl works
 # test/needs, or a helper that does, which ends the test if NODEVIRT_UNIT is set. make test runs all tests.
 # Without -count 1: these tests run no program of the checkout, so Go's cached results are valid.
 unit: ## Run the tests that need neither root, QEMU, a network nor built tools; FLAGS=-cover
-	@NODEVIRT_UNIT=1 go test -tags $(TAGS) $(LEAN) -parallel 16 $(FLAGS) $$(go list $(PKG) | grep -v /test/e2e)
+	@NODEVIRT_UNIT=1 $(GO) test -tags $(TAGS) $(LEAN) -parallel 16 $(FLAGS) $$(go list $(PKG) | grep -v /test/e2e)
 
 .PHONY: race test-race
 
@@ -195,18 +197,18 @@ race: packages build ## Run the units with Go's race detector
 # A test fails if the detector has reported a race in the log of its node's shim. Afterwards the shim is the
 # ordinary one again.
 test-race: packages tools kubernetes build ## Run the tests on a node with a shim that has Go's race detector
-	CGO_ENABLED=1 go build -race -tags $(TAGS) -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/nodevirt-shim
+	CGO_ENABLED=1 $(GO) build -race -tags $(TAGS) -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/nodevirt-shim
 	$(GOTEST) -tags $(TEST_TAGS) $(LEAN) -vet=off -count 1 -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/...; \
 	code=$$?; $(MAKE) --no-print-directory build && exit $$code
 
 # -count 1: Go's cache ignores changes of the programs that a test runs. -vet=off: go vet ran before.
 test: packages tools kubernetes build ## Run the units, and the tests on a node with real components; SLOW=1 for the slow ones, too
 	@test/tools/build promtool render crds
-	go vet -tags $(TAGS),slow ./...
+	$(GO) vet -tags $(TAGS),slow ./...
 	$(GOTEST) -tags $(TEST_TAGS) $(LEAN) -vet=off -count 1 -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
 
 test-faults: packages tools build ## Break a node with running guests; ROUNDS=200 SEED=1
-	go vet -tags $(TAGS),faults ./test/faults
+	$(GO) vet -tags $(TAGS),faults ./test/faults
 	$(GOTEST) -tags $(TAGS),faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
 
 FAULTS = $(GOTEST) -count 1 -timeout 2h -v $(FLAGS)
@@ -218,24 +220,24 @@ test-many: packages tools build ## Run VMs beside ordinary containers; MANY=1000
 	$(FAULTS) -tags $(TAGS),faults -run 'TestMany$$' ./test/faults -many $(MANY)
 
 test-soak: packages tools build ## Run VMs one after the other, and look for growth; MINUTES=10
-	go vet -tags $(TAGS),faults,soak ./test/faults
+	$(GO) vet -tags $(TAGS),faults,soak ./test/faults
 	$(FAULTS) -tags $(TAGS),faults,soak -run 'TestSoak$$' ./test/faults -minutes $(MINUTES)
 
 test-packages: packages-deb ## Check the packages, and install, upgrade and purge them in a folder
 	@test/setup/packages check
-	go vet -tags $(TAGS),packages ./test/packages
+	$(GO) vet -tags $(TAGS),packages ./test/packages
 	$(GOTEST) -tags $(TAGS),packages -count 1 -timeout $(TIMEOUT) $(FLAGS) ./test/packages
 
 # By default the machine is one of namespaces. With VM=1 it is a VM of nodevirt's with a separate kernel, whose
 # guests an emulated QEMU emulates.
 test-machine: packages-deb kubernetes build ## Install, upgrade and purge the packages on a Debian with systemd, and run VMs there; VM=1
-	go vet -tags $(TAGS),machine ./test/e2e/machine
+	$(GO) vet -tags $(TAGS),machine ./test/e2e/machine
 	$(GOTEST) -tags $(TAGS),machine -count 1 -timeout 3h -v ./test/e2e/machine $(VM:%=-vm) $(FLAGS)
 
 # By emulation, that takes long: run nothing beside it.
 test-nested: packages kubernetes build controller ## Run the example of a Kubernetes cluster whose nodes are VMs
 	@test/tools/build kubeadm
-	go vet -tags $(TAGS),nested ./test/e2e/nested
+	$(GO) vet -tags $(TAGS),nested ./test/e2e/nested
 	$(GOTEST) -tags $(TAGS),nested -count 1 -timeout 3h -v ./test/e2e/nested $(FLAGS)
 
 # Programs in bin/ stay those that were built for Debian 12, as in the packages. A suite that fails keeps no other
@@ -258,41 +260,41 @@ next-debian-faults:
 # Not for .ci/run: Ceph's packages take 200 MB.
 test-ceph: packages kubernetes build controller ## Run VMs on RBD images of a small Ceph, whose packages it installs
 	@test/setup/packages ceph
-	go vet -tags $(TAGS),cluster,ceph ./test/ceph ./test/e2e ./test/e2e/migration ./test/e2e/cluster
+	$(GO) vet -tags $(TAGS),cluster,ceph ./test/ceph ./test/e2e ./test/e2e/migration ./test/e2e/cluster
 	$(GOTEST) -tags $(TAGS),ceph -count 1 -p 1 -timeout $(TIMEOUT) ./test/ceph ./test/e2e ./test/e2e/migration -run 'TestCluster$$|TestRBD$$|TestRBDMoves$$' $(FLAGS)
 	$(GOTEST) -tags $(TAGS),cluster,ceph -count 1 -timeout $(TIMEOUT) ./test/e2e/cluster -run 'TestTheExampleOfRBD$$' $(FLAGS)
 
 # -v prints the table.
 test-critest: packages tools kubernetes build ## Run cri-tools' critest without and with the shim, and compare
 	@test/tools/build critest
-	go vet -tags $(TAGS),critest ./test/critest
+	$(GO) vet -tags $(TAGS),critest ./test/critest
 	$(GOTEST) -tags $(TAGS),critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
 
 # -p 1: each package starts its own cluster.
 test-cluster: packages kubernetes $(SLOW:%=storage) build controller ## Run the tests that need a cluster; SLOW=1 for the slow ones, too
 	$(SLOW:%=test/tools/build metrics_server agent_sandbox otelcol)
-	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid=' \
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 $(GO) build -tags $(TAGS) -buildvcs=false -ldflags '-s -w -buildid=' \
 		-o $(BIN)/image/ ./test/hooksidecar/cmd/...
-	go vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes ./test/e2e/dedicated ./test/e2e/devices ./test/e2e/traces
+	$(GO) vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes ./test/e2e/dedicated ./test/e2e/devices ./test/e2e/traces
 	$(GOTEST) -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes ./test/e2e/dedicated ./test/e2e/devices ./test/e2e/traces) $(FLAGS)
 
 # FROM is a revision of this repository, by default the released one that deploy/release/last names.
 test-upgrade: packages kubernetes build controller ## Upgrade a cluster with running VMs from version FROM to this one, and back, by kubectl and Helm; FROM=v0.1.0
 	@test/tools/build helm
 	@test/e2e/upgrade/older '$(FROM)' $(BIN)/older
-	go vet -tags $(TAGS),upgrade ./test/e2e/upgrade
+	$(GO) vet -tags $(TAGS),upgrade ./test/e2e/upgrade
 	UPGRADE_FROM=$(abspath $(BIN))/older $(GOTEST) -tags $(TAGS),upgrade -count 1 -timeout $(TIMEOUT) ./test/e2e/upgrade $(FLAGS)
 
 test-migrations: VMS = 20
 test-migrations: packages kubernetes storage build controller ## Drain a node with VMs, move one again and again, and break migrations; VMS=20 MOVES=50 MIGRATIONS=30 SEED=1
-	go vet -tags $(TAGS),cluster,slow ./test/e2e/nodes
+	$(GO) vet -tags $(TAGS),cluster,slow ./test/e2e/nodes
 	$(GOTEST) -tags $(TAGS),cluster,slow -count 1 -timeout 4h -v ./test/e2e/nodes -run 'TestDrainedNode$$|TestManyMoves$$|TestBrokenMigrations$$' \
 		-vms $(VMS) -moves $(MOVES) -migrations $(MIGRATIONS) -seed $(SEED) $(FLAGS)
 
 # Not for .ci/run: CDI takes minutes to build.
 test-cdi: packages kubernetes storage build controller ## Run VMs on DataVolumes that CDI fills
 	@test/tools/build cdi
-	go vet -tags $(TAGS),cdi ./test/e2e/cdi
+	$(GO) vet -tags $(TAGS),cdi ./test/e2e/cdi
 	$(GOTEST) -tags $(TAGS),cdi -count 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/cdi
 
 # Which specs run and how many at once: FOCUS and FILES, regular expressions of words and of files;
@@ -300,9 +302,9 @@ test-cdi: packages kubernetes storage build controller ## Run VMs on DataVolumes
 # WAIT=1 runs those that need a StorageClass which waits for a pod.
 test-kubevirt: packages kubernetes $(if $(FAST),,storage) build controller ## Run KubeVirt's functional suite; FAST=1, NEW=1, WAIT=1, LABELS=, FOCUS=, FILES=, PROCS=2, FLAGS=-update
 	@test/tools/build kubevirt $(if $(FAST),,cdi sidecars prometheus)
-	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid=' \
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 $(GO) build -tags $(TAGS) -buildvcs=false -ldflags '-s -w -buildid=' \
 		-o $(BIN)/image/ ./test/kubevirt/cmd/...
-	go vet -tags $(TAGS),kubevirt ./test/kubevirt
+	$(GO) vet -tags $(TAGS),kubevirt ./test/kubevirt
 	KUBEVIRT_LABELS='$(LABELS)' KUBEVIRT_FOCUS='$(FOCUS)' KUBEVIRT_FILES='$(FILES)' KUBEVIRT_PROCS='$(PROCS)' KUBEVIRT_FAST='$(FAST)' KUBEVIRT_NEW='$(NEW)' KUBEVIRT_WAIT='$(WAIT)' \
 		$(GOTEST) -tags $(TAGS),kubevirt -count 1 -timeout 4h ./test/kubevirt $(FLAGS)
 
@@ -310,7 +312,7 @@ test-kubevirt: packages kubernetes $(if $(FAST),,storage) build controller ## Ru
 # CONFORMANCE_TIME=2h ends a cluster's run, whose specs that ended then count.
 test-conformance: packages kubernetes build $(VM:%=controller) ## Run Kubernetes' conformance with and without the shim, and compare; FOCUS=, SKIP=, SIDE=, VM=, NODE=, PROCS=10, FLAGS=-update
 	@test/tools/build e2e $(NODE:%=e2e_node)
-	go vet -tags $(TAGS),conformance ./test/conformance
+	$(GO) vet -tags $(TAGS),conformance ./test/conformance
 	CONFORMANCE_FOCUS='$(FOCUS)' CONFORMANCE_SKIP='$(SKIP)' CONFORMANCE_SIDE='$(SIDE)' CONFORMANCE_PROCS='$(PROCS)' \
 		$(GOTEST) -tags $(TAGS),conformance -count 1 -timeout 12h -run '$(if $(NODE),TestNode,$(if $(VM),TestVMs,TestSuite))$$' ./test/conformance $(FLAGS)
 
@@ -318,29 +320,29 @@ fuzz: packages ## Run each fuzz target for a while; TIME=30s
 	@test/tools/fuzz $(TIME) $(shell nproc)
 
 bench: packages tools build ## Measure what the shim costs; FLAGS='-help' lists the choices
-	go run ./test/bench/cmd/bench -out $(BIN)/bench $(FLAGS)
+	$(GO) run ./test/bench/cmd/bench -out $(BIN)/bench $(FLAGS)
 
 bench-ceph: packages tools build ## Measure guests' disks on RBD, on a small Ceph, whose packages it installs
 	@test/setup/packages ceph
-	go run ./test/bench/cmd/bench -only iorbd -out $(BIN)/bench/ceph $(FLAGS)
+	$(GO) run ./test/bench/cmd/bench -only iorbd -out $(BIN)/bench/ceph $(FLAGS)
 
 generate: ## Regenerate the CRDs and the lists of supported fields
 	@test/tools/build crds
-	go run ./deploy/cmd/kinds | $(BIN)/crds deploy/crds
-	go test ./docs -run TestSupported -update
-	go test ./controller/admission -run TestFields -update
+	$(GO) run ./deploy/cmd/kinds | $(BIN)/crds deploy/crds
+	$(GO) test ./docs -run TestSupported -update
+	$(GO) test ./controller/admission -run TestFields -update
 
 bench-cluster: packages kubernetes build controller ## Measure VMs in a cluster, beside ordinary pods; FLAGS='-help'
-	go run ./test/bench/cluster/cmd/bench-cluster -out $(BIN)/bench/cluster $(FLAGS)
+	$(GO) run ./test/bench/cluster/cmd/bench-cluster -out $(BIN)/bench/cluster $(FLAGS)
 
 bench-scale: NODES = 1000
 bench-scale: kubernetes controller ## Measure the controller with many VMs on nodes that KWOK plays; NODES=1000 VMS=10000
 	@test/tools/build kwok
-	go run ./test/bench/control/cmd/bench-scale -nodes $(NODES) -vms $(VMS) -out $(BIN)/bench/scale $(FLAGS)
+	$(GO) run ./test/bench/control/cmd/bench-scale -nodes $(NODES) -vms $(VMS) -out $(BIN)/bench/scale $(FLAGS)
 
 lint: packages ## Check that go.mod is tidy, the docs and the words, and run the linters
 	go mod tidy -diff
-	go test -count=1 ./docs
+	$(GO) test -count=1 ./docs
 	@test/tools/build lint
 	$(BIN)/golangci-lint run --allow-parallel-runners
 
