@@ -242,7 +242,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		Driver:         driver,
 		Forks:          shared,
 		PodStatus:      podstatus.New(c.Kubernetes.Kubeconfig, log),
-		Presence:       podstatus.NewPresence(c.Kubernetes.Kubeconfig),
+		PodLookup:      podstatus.NewLookup(c.Kubernetes.Kubeconfig),
 		Metrics:        measures,
 		Tracing:        traces,
 		Logger:         log,

@@ -90,7 +90,7 @@ type Options struct {
 	Driver      *domain.Driver
 	Forks       *forks.Store
 	PodStatus   *podstatus.Writer
-	Presence    *podstatus.Presence
+	PodLookup   *podstatus.Lookup
 	Metrics     *metrics.Metrics
 	Tracing     *tracing.Tracing // nil for none
 	Logger      *slog.Logger
@@ -199,7 +199,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Limits: handover.DefaultLimits(), Logger: o.Logger,
 	})
 	life = lifecycle.New(lifecycle.Options{
-		Table: vms, Sandboxes: sandboxes, Agents: agents, Conditions: conditions, Events: events, Moves: moves, Pods: o.Presence, Tasks: tasks,
+		Table: vms, Sandboxes: sandboxes, Agents: agents, Conditions: conditions, Events: events, Moves: moves, Pods: o.PodLookup, Tasks: tasks,
 		Records: o.Records, Images: o.Unpacker, ImageStore: o.Images, Expanded: o.Expander,
 		DiskMaker: o.Disks.Maker, DiskAttacher: o.Disks.Attachments, DiskKeeper: o.Disks.Keeper,
 		Network: o.Network, Presence: o.Network, TPMs: o.TPMs, Filesystems: o.Filesystems, Hooks: o.Hooks, Firmware: uefi.Dirs(), HostDevices: hostdevice.Node{Root: "/"}, Groups: groups, Consoles: o.Consoles,

@@ -52,7 +52,7 @@ type node struct {
 	events      *vmtest.Publications
 	sandboxes   *vmtest.Sandboxes
 	moves       *vmtest.Moves
-	presence    *vmtest.Presence
+	podLookup   *vmtest.PodLookup
 
 	table  *table.Table
 	tasks  *background.Tasks
@@ -95,7 +95,7 @@ func newNode(t *testing.T) *node {
 	n := &node{
 		script: s, dir: dir, store: vmtest.NewStore(s, filepath.Join(dir, "containers")), images: vmtest.NewImages(s, dir),
 		network: vmtest.NewNetwork(s), tpms: vmtest.NewTPMs(s), filesystems: vmtest.NewFilesystems(s), hooks: vmtest.NewHooks(s), groups: vmtest.NewGroups(s), consoles: vmtest.NewConsoles(s), libvirt: vmtest.NewLibvirt(s),
-		agents: vmtest.NewAgents(s), conditions: vmtest.NewConditions(), presence: vmtest.NewPresence(s), events: &vmtest.Publications{}, log: &lines{},
+		agents: vmtest.NewAgents(s), conditions: vmtest.NewConditions(), podLookup: vmtest.NewPodLookup(s), events: &vmtest.Publications{}, log: &lines{},
 		stop: func() {}, mode: vmspec.ModeFile,
 	}
 	n.disks = vmtest.NewDisks(s, n.images)
@@ -129,7 +129,7 @@ func (n *node) join() {
 	n.moves.Refuse = func(ctx context.Context, v *table.VM, reason string) error { return n.Refuse(ctx, v, reason) }
 	files := vmfile.New(n.images, n.layout.Folder)
 	n.Lifecycle = lifecycle.New(lifecycle.Options{
-		Table: n.table, Sandboxes: n.sandboxes, Agents: n.agents, Conditions: n.conditions, Events: n.events, Moves: n.moves, Pods: n.presence, Tasks: n.tasks,
+		Table: n.table, Sandboxes: n.sandboxes, Agents: n.agents, Conditions: n.conditions, Events: n.events, Moves: n.moves, Pods: n.podLookup, Tasks: n.tasks,
 		Records: n.store, Images: n.images, ImageStore: n.images, Expanded: n.images,
 		DiskMaker: n.disks, DiskAttacher: n.disks, DiskKeeper: n.disks,
 		Network: n.network, Presence: n.network, TPMs: n.tpms, Filesystems: n.filesystems, Hooks: n.hooks, Firmware: []string{filepath.Join(n.dir, "firmware")}, HostDevices: hostdevice.Node{Root: n.dir}, Groups: n.groups, Consoles: n.consoles,

@@ -13,7 +13,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Pods asks the API server about pods; [podstatus.Presence].
+// Pods asks the API server about pods; [podstatus.Lookup].
 type Pods interface {
 	// Gone reports whether the API server has no such pod, or has released it. An error proves nothing.
 	Gone(ctx context.Context, pod podstatus.Pod) (bool, error)

@@ -32,9 +32,9 @@ func TestStopOfADisownedGuest(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {
 		n.run(t)
 		id := n.startedIn(t, ofController())
-		n.presence.Lose(0)
+		n.podLookup.Lose(0)
 		must(t, n.Stop(t.Context(), id, 10*time.Minute))
-		if n.script.Count("Libvirt.Shutdown") != 0 || n.script.Count("Libvirt.Pause") != 1 || n.script.Count("Presence.Gone") != 2 {
+		if n.script.Count("Libvirt.Shutdown") != 0 || n.script.Count("Libvirt.Pause") != 1 || n.script.Count("PodLookup.Gone") != 2 {
 			t.Errorf("calls: %v", n.script.Calls())
 		}
 		n.wantEnd(t, id, 137, "Error", "the VM was powered off")
@@ -51,12 +51,12 @@ func TestStopOfAnOwnedGuest(t *testing.T) {
 		asked       int
 	}{
 		"the pod exists":               {ofController(), func(*node) {}, 1},
-		"the second answer differs":    {ofController(), func(n *node) { n.presence.Lose(1) }, 2},
-		"no answer":                    {ofController(), func(n *node) { n.script.Fail("Presence.Gone", errors.New("no route to host")) }, 1},
-		"an answer that does not come": {ofController(), func(n *node) { n.script.Hang("Presence.Gone") }, 1},
-		"a pod of crictl":              {map[string]string{vmspec.AnnotationVMI: masqueradeVMI}, func(n *node) { n.presence.Lose(0) }, 0},
-		"a static pod":                 {static, func(n *node) { n.presence.Lose(0) }, 0},
-		"a pod of another's":           {map[string]string{sourceAnnotation: "api"}, func(n *node) { n.presence.Lose(0) }, 0},
+		"the second answer differs":    {ofController(), func(n *node) { n.podLookup.Lose(1) }, 2},
+		"no answer":                    {ofController(), func(n *node) { n.script.Fail("PodLookup.Gone", errors.New("no route to host")) }, 1},
+		"an answer that does not come": {ofController(), func(n *node) { n.script.Hang("PodLookup.Gone") }, 1},
+		"a pod of crictl":              {map[string]string{vmspec.AnnotationVMI: masqueradeVMI}, func(n *node) { n.podLookup.Lose(0) }, 0},
+		"a static pod":                 {static, func(n *node) { n.podLookup.Lose(0) }, 0},
+		"a pod of another's":           {map[string]string{sourceAnnotation: "api"}, func(n *node) { n.podLookup.Lose(0) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onNode(t, func(t *testing.T, n *node) {
@@ -65,7 +65,7 @@ func TestStopOfAnOwnedGuest(t *testing.T) {
 				n.script.Reset()
 				tt.before(n)
 				must(t, n.Stop(t.Context(), id, 10*time.Minute))
-				if got := n.script.Count("Presence.Gone"); got != tt.asked {
+				if got := n.script.Count("PodLookup.Gone"); got != tt.asked {
 					t.Errorf("asked %d times, want %d", got, tt.asked)
 				}
 				if n.script.Count("Libvirt.Pause") != n.script.Count("Libvirt.Resume") {

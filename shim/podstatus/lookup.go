@@ -29,24 +29,24 @@ func PodOf(p *runtimeapi.PodSandboxConfig) (_ Pod, ok bool) {
 	}, p.GetAnnotations()[sourceAnnotation] == sourceAPI && meta.GetUid() != ""
 }
 
-// Presence asks the API server whether it still has pods. Its methods may be called concurrently.
-type Presence struct {
+// Lookup asks the API server whether it still has pods. Its methods may be called concurrently.
+type Lookup struct {
 	mu  sync.Mutex
 	api *kubelet.Client // nil: nothing is asked
 }
 
-// NewPresence returns a Presence with a kubeconfig, which need not exist yet. With an empty path no pod is gone.
-func NewPresence(kubeconfig string) *Presence {
+// NewLookup returns a Lookup with a kubeconfig, which need not exist yet. With an empty path no pod is gone.
+func NewLookup(kubeconfig string) *Lookup {
 	if kubeconfig == "" {
-		return new(Presence)
+		return new(Lookup)
 	}
-	return &Presence{api: kubelet.New(kubeconfig)}
+	return &Lookup{api: kubelet.New(kubeconfig)}
 }
 
 // Gone reports whether the API server has no such pod on this node, but maybe another one of its name, or whether the
 // controller has released it. An error proves nothing. The answer is as new as the API server's data: the list is read
 // from no cache. A node may list its own pods, but not read one that does not exist.
-func (p *Presence) Gone(ctx context.Context, pod Pod) (bool, error) {
+func (p *Lookup) Gone(ctx context.Context, pod Pod) (bool, error) {
 	if p.api == nil {
 		return false, nil
 	}

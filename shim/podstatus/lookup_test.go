@@ -13,8 +13,8 @@ import (
 	clientapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// TestPresence: only a list of the node's pods without the pod proves that the pod is gone.
-func TestPresence(t *testing.T) {
+// TestLookup: only a list of the node's pods without the pod proves that the pod is gone.
+func TestLookup(t *testing.T) {
 	const list = `{"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [%s]}`
 	for name, tt := range map[string]struct {
 		user, answer string
@@ -55,7 +55,7 @@ func TestPresence(t *testing.T) {
 			if err := clientcmd.WriteToFile(*config, path); err != nil {
 				t.Fatal(err)
 			}
-			gone, err := NewPresence(path).Gone(t.Context(), Pod{Namespace: "default", Name: "p", UID: "u"})
+			gone, err := NewLookup(path).Gone(t.Context(), Pod{Namespace: "default", Name: "p", UID: "u"})
 			if gone != tt.gone || (err != nil) != tt.fails {
 				t.Errorf("gone %t, error %v", gone, err)
 			}
@@ -66,10 +66,10 @@ func TestPresence(t *testing.T) {
 // TestGoneWithoutACredential: a shim without a kubeconfig, or with one that does not exist yet, takes no pod for gone.
 func TestGoneWithoutACredential(t *testing.T) {
 	pod := Pod{Namespace: "default", Name: "p", UID: "u"}
-	if gone, err := NewPresence("").Gone(t.Context(), pod); gone || err != nil {
+	if gone, err := NewLookup("").Gone(t.Context(), pod); gone || err != nil {
 		t.Errorf("gone %t, error %v", gone, err)
 	}
-	if gone, err := NewPresence(filepath.Join(t.TempDir(), "none")).Gone(t.Context(), pod); gone || err == nil {
+	if gone, err := NewLookup(filepath.Join(t.TempDir(), "none")).Gone(t.Context(), pod); gone || err == nil {
 		t.Errorf("gone %t, error %v", gone, err)
 	}
 }
