@@ -13,10 +13,12 @@ import (
 
 // Attachments gives VMs their disks while they run.
 type Attachments struct {
-	kinds   kinds
-	volumes pvc
-	files   folders
-	reach   limiter
+	kinds     kinds
+	volumes   pvc
+	files     folders
+	reach     limiter
+	reserved  *reservations
+	processes looker
 }
 
 // Attach makes what the disks need while their VM runs, and opens the files of each
@@ -28,9 +30,15 @@ func (a *Attachments) Attach(ctx context.Context, r record.Container) (map[strin
 	if err := a.reach.Allow(ctx, r.Domain.UID, reachable(a.Describe(r))); err != nil {
 		return files, err
 	}
+	a.reserved.manage(r.ID)
+	look := a.processes.once()
 	for _, k := range of(r) {
+		k.look = look
 		opened, err := a.kinds.of(k).attach(ctx, k)
 		maps.Copy(files, opened)
+		if err == nil {
+			err = unheldAll(k, opened)
+		}
 		if err == nil {
 			err = setDirect(k, opened)
 		}

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
-	"github.com/nodevirt/nodevirt/shim/witness"
 )
 
 // devices are block devices of the node.
@@ -18,8 +17,6 @@ type devices interface {
 	// open opens a block device, for writing too unless readOnly is true, and returns its
 	// number. Another file is ErrVolume.
 	open(path string, readOnly bool) (*os.File, uint64, error)
-	// holders returns the processes of VMs that have a device open, by its number.
-	holders(number uint64) ([]witness.Holder, error)
 	// blockSize returns the size of an open device's blocks.
 	blockSize(f *os.File) (vmspec.BlockSize, error)
 	// path returns where makeNode makes the node of a name.
@@ -28,12 +25,8 @@ type devices interface {
 	makeNode(path string, number uint64, uid, gid uint32) error
 }
 
-// kernelDevices are the kernel's. Processes finds those of VMs.
-type kernelDevices struct{ processes witness.Node }
-
-func (k kernelDevices) holders(number uint64) ([]witness.Holder, error) {
-	return k.processes.Holders(number)
-}
+// kernelDevices are the kernel's.
+type kernelDevices struct{}
 
 func (kernelDevices) open(path string, readOnly bool) (*os.File, uint64, error) {
 	f, err := os.OpenFile(path, access(readOnly)|syscall.O_NONBLOCK, 0)

@@ -50,9 +50,10 @@ type Options struct {
 	Views rawview.Options
 
 	// devices are the node's block devices; nil for the kernel's. persist writes the
-	// disk of an image to a volume; nil for qemu-img's.
-	devices devices
-	persist persister
+	// disk of an image to a volume; nil for qemu-img's. processes looks at the node's; nil for /proc.
+	devices   devices
+	processes looker
+	persist   persister
 	// ask connects to the portals of network disks; nil for TCP.
 	ask asker
 	// views are nil for those of package rawview.
@@ -76,7 +77,10 @@ const maxEnded = 1024
 // New joins the parts.
 func New(o Options) *Disks {
 	if o.devices == nil {
-		o.devices = kernelDevices{witness.Node{FirstUID: o.FirstUID, UIDs: o.LastUID - o.FirstUID + 1}}
+		o.devices = kernelDevices{}
+	}
+	if o.processes == nil {
+		o.processes = kernelLooker(witness.Node{FirstUID: o.FirstUID, UIDs: o.LastUID - o.FirstUID + 1})
 	}
 	if o.ask == nil {
 		o.ask = dial
@@ -101,11 +105,14 @@ func New(o Options) *Disks {
 		images: o.Unpacker, served: registry.served, targets: o.ISCSI.Daemon, files: exportFiles{files.exports},
 		lastUID: o.LastUID, log: o.Views.Logger,
 	}
-	volumes := newPVC(o, &reservations{})
+	reserved := &reservations{}
+	volumes := newPVC(o, reserved)
 	kinds := newKinds(o, files, registry, imports, volumes)
-	attachments := &Attachments{kinds: kinds, volumes: volumes, files: files, reach: o.Reach}
+	attachments := &Attachments{
+		kinds: kinds, volumes: volumes, files: files, reach: o.Reach, reserved: reserved, processes: o.processes,
+	}
 	return &Disks{
-		Maker: &Maker{kinds: kinds, images: o.Unpacker, volumes: volumes}, Attachments: attachments, Exports: exports, Imports: imports,
+		Maker: &Maker{kinds: kinds, images: o.Unpacker, volumes: volumes, reserved: reserved, processes: o.processes}, Attachments: attachments, Exports: exports, Imports: imports,
 		Keeper: &Keeper{
 			daemon: o.ISCSI.Daemon, views: o.views, ended: ended, exports: exports, served: registry.served, attachments: attachments, reach: o.Reach,
 			firstUID: o.FirstUID, lastUID: o.LastUID, patience: o.ISCSI.Patience, log: o.ISCSI.Logger,
@@ -123,6 +130,8 @@ type Disk struct {
 	VM record.Container
 	// progress is called by create, if that takes time.
 	progress func(expand.Progress)
+	// look looks at the node's processes, once for all disks of a call.
+	look looker
 	// namespace is the pod's in Kubernetes, as long as there is no record.
 	namespace string
 	// standalone is a disk that belongs to no VM, see [Export].

@@ -192,11 +192,38 @@ func (f fakeViews) List() ([]string, error)        { return slices.Sorted(maps.K
 // fakeDevices are regular files. Nodes are in a folder, and hold their device's number.
 type fakeDevices struct {
 	dir string
-	// held are the processes that have devices open, by the devices' numbers.
-	held map[uint64][]witness.Holder
 }
 
-func (f fakeDevices) holders(number uint64) ([]witness.Holder, error) { return f.held[number], nil }
+// fakeSeen are processes: those that have devices or files open, by the devices' numbers or the files' inodes, and
+// QEMUs with network disks.
+type fakeSeen struct {
+	held    map[uint64][]witness.Holder
+	remotes []witness.Process
+	looks   int
+}
+
+func (f *fakeSeen) look() (seen, error) {
+	f.looks++
+	return f, nil
+}
+
+func (f *fakeSeen) Holders(file witness.File) ([]witness.Holder, error) {
+	if file.Block {
+		return f.held[file.Device], nil
+	}
+	return f.held[file.Inode], nil
+}
+
+func (f *fakeSeen) Remotes(is func(witness.RemoteDisk) bool) (found []witness.Holder) {
+	for _, p := range f.remotes {
+		for _, d := range p.Remote {
+			if is(d) {
+				found = append(found, witness.Holder{Process: p, Writes: !d.ReadOnly})
+			}
+		}
+	}
+	return found
+}
 
 func (f fakeDevices) open(path string, _ bool) (*os.File, uint64, error) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -279,7 +306,7 @@ type node struct {
 	secrets  fakeSecrets
 	shown    map[string]int
 	reach    fakeReach
-	held     map[uint64][]witness.Holder
+	seen     *fakeSeen
 	dir      string
 	// answers are the addresses of the portals that answer.
 	answers map[string]string
@@ -315,7 +342,7 @@ func newNodeIn(t *testing.T, dir string) *node {
 		expander: &fakeExpander{turns: expand.NewTurns(1)},
 		daemon:   &fakeDaemon{served: map[string]iscsi.Target{}},
 		answers:  map[string]string{"10.0.0.2:3260": "10.0.0.2:3260", "10.0.0.3:3300": "10.0.0.3:3300", "mon.example.com:3300": "10.0.0.4:3300"},
-		held:     map[uint64][]witness.Holder{},
+		seen:     &fakeSeen{held: map[uint64][]witness.Holder{}},
 		secrets:  fakeSecrets{}, shown: map[string]int{}, reach: fakeReach{}, dir: dir,
 	}
 	key, err := iscsi.OpenKey(filepath.Join(dir, "key"))
@@ -329,7 +356,7 @@ func newNodeIn(t *testing.T, dir string) *node {
 		ISCSI:   ISCSI{Daemon: n.daemon, Key: key, Secrets: n.secrets, Logger: log},
 		Hooks:   fakeHooks{},
 		Views:   rawview.Options{Logger: log},
-		devices: fakeDevices{filepath.Join(dir, "dev"), n.held}, persist: fakePersister{}, views: fakeViews{n.shown}, ask: n.ask,
+		devices: fakeDevices{filepath.Join(dir, "dev")}, processes: n.seen.look, persist: fakePersister{}, views: fakeViews{n.shown}, ask: n.ask,
 	})
 	makeFolder(t, dir, "dev")
 	n.addImage(t, "guest", []byte("a raw disk"))

@@ -34,6 +34,9 @@ func (h hostDisk) create(_ context.Context, k Disk) error {
 		return err
 	}
 	defer f.Close()
+	if err := unheld(k, f); err != nil {
+		return err
+	}
 	if k.ReadOnly {
 		return lockedNow(k, f)
 	}

@@ -28,12 +28,15 @@ func (a *Attachments) Acquire(ctx context.Context, r record.Container, d vmspec.
 // Plug opens the volume of a disk that a running VM gets, and describes it for QEMU. The
 // caller closes the file; [Attachments.Unplug] undoes the rest, also after an error.
 func (a *Attachments) Plug(ctx context.Context, r record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error) {
-	k := Disk{Disk: p.Disk, Content: p.Content, VM: r}
+	k := Disk{Disk: p.Disk, Content: p.Content, VM: r, look: a.processes.once()}
 	kind, can := a.kinds.of(k).(plugger)
 	if !can {
 		return domain.PluggedDisk{}, nil, fmt.Errorf("%w: a running VM can't get disk %q", ErrVolume, k.Name)
 	}
 	f, err := kind.plug(ctx, k)
+	if err == nil {
+		err = unheld(k, f)
+	}
 	if err == nil {
 		err = setDirect(k, map[string][]*os.File{"": {f}})
 	}

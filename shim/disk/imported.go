@@ -48,10 +48,15 @@ type imported struct {
 }
 
 // create checks that the disk is free. The start reserves it.
-func (o imported) create(_ context.Context, k Disk) error { return o.alone(k, o.reserved.free) }
+func (o imported) create(_ context.Context, k Disk) error {
+	return errors.Join(o.alone(k, o.reserved.free), o.unheld(k))
+}
 
 func (o imported) attach(ctx context.Context, k Disk) (map[string][]*os.File, error) {
 	if err := o.take(k); err != nil {
+		return nil, err
+	}
+	if err := o.unheld(k); err != nil {
 		return nil, err
 	}
 	return nil, o.restore(ctx, k)
@@ -75,6 +80,18 @@ func (o imported) alone(k Disk, ask func(Disk, string) error) error {
 		return err
 	}
 	if err := ask(k, place(held)); err != nil {
+		return fmt.Errorf("import %s: %w", held.Name, err)
+	}
+	return nil
+}
+
+// unheld returns ErrInUse if a QEMU that this shim does not manage has the disk open.
+func (o imported) unheld(k Disk) error {
+	held, err := o.held(k)
+	if err != nil || held.Shareable {
+		return err
+	}
+	if err := unheldRemote(k, o.reserved, isLUN(held.Target, held.LUN)); err != nil {
 		return fmt.Errorf("import %s: %w", held.Name, err)
 	}
 	return nil

@@ -14,9 +14,11 @@ import (
 
 // Maker makes the disks of VM containers, and undoes that.
 type Maker struct {
-	kinds   kinds
-	images  imageHolder
-	volumes pvc
+	kinds     kinds
+	images    imageHolder
+	volumes   pvc
+	reserved  *reservations
+	processes looker
 }
 
 // Acquire returns what the disks of a container are made of. The container, by its
@@ -64,7 +66,9 @@ func (m *Maker) TakeTime(r record.Container) bool {
 // it, also after an error. Create calls progress, until it returns, with the state of
 // each disk that takes time to make.
 func (m *Maker) Create(ctx context.Context, r record.Container, progress func(disk string, p expand.Progress)) error {
+	look := m.processes.once()
 	for _, k := range of(r) {
+		k.look = look
 		k.progress = func(p expand.Progress) { progress(k.Name, p) }
 		if err := m.kinds.of(k).create(ctx, k); err != nil {
 			return k.wrap("make", err)
@@ -76,6 +80,9 @@ func (m *Maker) Create(ctx context.Context, r record.Container, progress func(di
 // Recover finds again, when the shim starts, what the disks of a recorded container
 // hold in its memory. A problem with one disk does not affect the others.
 func (m *Maker) Recover(r record.Container) error {
+	if mayRun(r) {
+		m.reserved.manage(r.ID)
+	}
 	var errs []error
 	for _, k := range append(of(r), plugged(r)...) {
 		errs = append(errs, k.wrap("lock", m.kinds.of(k).recover(k, mayRun(r))))
@@ -94,5 +101,6 @@ func (m *Maker) Remove(ctx context.Context, r record.Container) error {
 	for _, k := range slices.Backward(of(r)) {
 		errs = append(errs, k.wrap("remove", m.kinds.of(k).remove(ctx, k)))
 	}
+	m.reserved.forget(r.ID)
 	return errors.Join(errs...)
 }

@@ -15,8 +15,8 @@ import (
 
 // networkDisk is a PVC that QEMU opens over the network: an iSCSI target's, or an RBD
 // image. The kernel of the node has no part in it. One VM at a time uses it, as with
-// other PVCs: nothing but this reservation, and the controller's among nodes, ensures
-// that.
+// other PVCs: this reservation, the command lines of QEMUs that the shim does not manage, and the
+// controller's reservation among nodes ensure that.
 type networkDisk struct {
 	passive
 	reserved *reservations
@@ -27,10 +27,10 @@ type networkDisk struct {
 }
 
 // create checks that the disk is free. The start reserves it.
-func (o networkDisk) create(_ context.Context, k Disk) error { return o.each(k, o.reserved.free) }
+func (o networkDisk) create(_ context.Context, k Disk) error { return o.alone(k, o.reserved.free) }
 
 func (o networkDisk) attach(ctx context.Context, k Disk) (map[string][]*os.File, error) {
-	if err := o.each(k, o.reserved.take); err != nil {
+	if err := o.alone(k, o.reserved.take); err != nil {
 		return nil, err
 	}
 	held, err := heldNetwork(k)
@@ -55,6 +55,17 @@ func (o networkDisk) recover(k Disk, active bool) error {
 		return nil
 	}
 	return o.each(k, o.reserved.take)
+}
+
+// alone asks for a disk: the reservations, and then the QEMUs that this shim does not manage.
+func (o networkDisk) alone(k Disk, ask func(Disk, string) error) error {
+	if err := o.each(k, ask); err != nil {
+		return err
+	}
+	if err := unheldRemote(k, o.reserved, isNetwork(k)); err != nil {
+		return fmt.Errorf("%s: %w", k.Network, err)
+	}
+	return nil
 }
 
 // each asks for all that identifies the disk.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/witness"
 )
 
 // blockPVC is a PVC that is a block device.
@@ -81,22 +82,7 @@ func (b blockPVC) ask(k Disk, number uint64, ask func(Disk, string) error) error
 	if err := ask(k, fmt.Sprintf("device %d", number)); err != nil {
 		return fmt.Errorf("the volume is %w", err)
 	}
-	if k.use() == shares {
-		return nil
-	}
-	holders, err := b.devices.holders(number)
-	if err != nil {
-		return fmt.Errorf("find out who has the volume open: %w", err)
-	}
-	for _, h := range holders {
-		if h.UID == k.VM.Domain.UID || k.use() == reads && !h.Writes {
-			continue // the VM's own, or another reader
-		}
-		return fmt.Errorf("the volume is %w: %s has device %d:%d open; end that guest first, "+
-			`see "A guest that libvirt or its record has lost" in nodevirt's docs/node.md`,
-			ErrInUse, h, unix.Major(number), unix.Minor(number))
-	}
-	return nil
+	return held(k, witness.Device(number), k.use())
 }
 
 func (b blockPVC) detach(_ context.Context, k Disk) error {

@@ -50,7 +50,7 @@ func TestDeviceOfAnUnknownGuest(t *testing.T) {
 		"a writer, to share":     {held: []witness.Holder{writer}, shares: true},
 		"the VM's own processes": {held: []witness.Holder{{Process: witness.Process{PID: 79, UID: own}, Writes: true}}},
 	} {
-		n.held[number] = c.held
+		n.seen.held[number] = c.held
 		r := r
 		k := d
 		k.ReadOnly, k.Shareable = c.reads, c.shares

@@ -55,6 +55,9 @@ func (p filePVC) create(ctx context.Context, k Disk) error {
 		return err
 	}
 	defer f.Close()
+	if err := unheld(k, f); err != nil {
+		return err
+	}
 	made, err := p.willMake(k, f)
 	if err != nil {
 		return err

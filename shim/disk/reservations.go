@@ -17,6 +17,8 @@ var ErrInUse = errdefs.ErrFailedPrecondition.WithMessage("in use by another VM o
 type reservations struct {
 	mu sync.Mutex
 	by map[string]map[string]use // what disks use, their owners, and how these use it
+	// managed are the containers whose reservations are known.
+	managed map[string]bool
 }
 
 // use is how a disk uses its volume.
@@ -81,4 +83,27 @@ func (r *reservations) drop(k Disk) {
 			delete(r.by, what)
 		}
 	}
+}
+
+// manage notes that what the disks of a container use is reserved, while its VM may run.
+func (r *reservations) manage(container string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.managed == nil {
+		r.managed = map[string]bool{}
+	}
+	r.managed[container] = true
+}
+
+// forget undoes manage.
+func (r *reservations) forget(container string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.managed, container)
+}
+
+func (r *reservations) manages(container string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.managed[container]
 }

@@ -1,7 +1,7 @@
 // Package witness decides whether a VM runs, from what the node knows of it, and finds the processes that
 // answer the question.
 //
-// It owns the rule below, the search for VMs' processes in /proc, their end, and who has a block device
+// It owns the rule below, the search for VMs' processes in /proc, their end, and who has a disk
 // open. It leaves libvirt, records and what is released to its callers. It changes nothing but by
 // [Node.End].
 //
@@ -31,14 +31,20 @@
 //     QEMU has its VM's user ID from its first instruction to its last. The shim hands a user ID out only if
 //     no VM of its table and no process of the node has it. So a process of the user that executes an
 //     emulator is that VM's QEMU, and there is none if none is found. A command line could be forged by the
-//     guest that has taken over its QEMU, and is used for names alone.
+//     guest that has taken over its QEMU, and decides nothing about whether a VM runs.
 //   - Only the shim starts a VM's QEMU, in the VM's turn. It releases in the VM's turn too, and only after
 //     Over. So QEMU does not appear between the verdict and the release.
-//   - A start reserves a block device by its major and minor number, which all its nodes share, and then
-//     looks for processes of VMs that have the device open ([Node.Holders]). The reservation decides between
-//     starts of one shim. It ends only with the release. The search decides where the reservation is lost: after
-//     a restart of the shim whose record of the other VM is lost too.
-//   - A file has QEMU's own lock, which each process that has the file meets, since it is the inode's.
+//   - A start reserves a block device by its major and minor number, which all its nodes share, and
+//     looks for processes of VMs, and QEMUs of any user, that have the device open ([Scan.Holders]). The
+//     reservation decides between starts of one shim. It ends only with the release. The search decides where
+//     the reservation is lost: after a restart of the shim whose record of the other VM is lost too. That
+//     QEMU is older than the shim, so one scan, at the beginning of a call, serves all disks of the call.
+//   - A file is searched for in the same way, by its file system and its inode, whichever mount it was opened
+//     through. Between starts of one shim, QEMU's own lock decides; not each file system has such locks.
+//   - A network disk is reserved by what identifies it, and QEMU's command line says which ones a QEMU has
+//     ([Scan.Remotes]). The command line of a QEMU whose reservations are known is not read: a guest that has
+//     taken over its QEMU can write there, and would keep other VMs from their disks. A running VM cannot get
+//     another network disk, so the command line is complete.
 //   - A process ID may be another process's by the time it is used. So [Node.End] holds the process by a
 //     pidfd and looks at it again before it sends a signal.
 //   - Without an answer from /proc the verdict is Disputed.

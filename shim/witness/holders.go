@@ -10,10 +10,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Holder is a process of a VM that has a block device open.
+// File identifies what a process has open, by whichever path or mount: a block device by its number, a regular
+// file by its file system's device number and its inode.
+type File struct {
+	Block         bool
+	Device, Inode uint64
+}
+
+// Device returns the block device with a number, [unix.Stat_t]'s Rdev.
+func Device(number uint64) File { return File{Block: true, Device: number} }
+
+// FileOf returns what an open file is, and false for anything but a block device or a regular file.
+func FileOf(f *os.File) (File, bool, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return File{}, false, os.NewSyscallError("fstat", err)
+	}
+	file, ok := identify(&st)
+	return file, ok, nil
+}
+
+func identify(st *unix.Stat_t) (File, bool) {
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFBLK:
+		return Device(st.Rdev), true
+	case unix.S_IFREG:
+		return File{Device: st.Dev, Inode: st.Ino}, true
+	}
+	return File{}, false
+}
+
+// Holder is a process that has a disk open.
 type Holder struct {
 	Process
-	// Writes is true if the process can write to the device.
+	// Writes is true if the process can write to the disk.
 	Writes bool
 }
 
@@ -29,32 +59,54 @@ func (h Holder) String() string {
 	return text
 }
 
-// Holders returns the processes of VMs' users that have a block device open, by whichever node of the device.
-// A number is [unix.Stat_t]'s Rdev.
-func (n Node) Holders(device uint64) ([]Holder, error) {
-	all, err := n.Processes()
-	if err != nil {
-		return nil, err
-	}
+// Holders returns the processes of VMs' users, and the QEMUs of all users, that have a block device or a file open.
+func (s *Scan) Holders(f File) ([]Holder, error) {
+	all, err := s.files()
+	return all[f], err
+}
+
+// Remotes returns the QEMUs that have a disk open over the network for which is returns true.
+func (s *Scan) Remotes(is func(RemoteDisk) bool) []Holder {
 	var found []Holder
-	for _, p := range all {
-		holds, writes, err := opens(p.PID, device)
-		if err != nil {
-			return nil, fmt.Errorf("list the files of process %d: %w", p.PID, err)
+	for _, p := range s.all() {
+		holds, writes := false, false
+		for _, d := range p.Remote {
+			if is(d) {
+				holds, writes = true, writes || !d.ReadOnly
+			}
 		}
 		if holds {
 			found = append(found, Holder{p, writes})
 		}
 	}
-	return found, nil
+	return found
 }
 
-// opens reports whether a process has a block device open. A process whose first thread has ended shows its
-// files with the other threads.
-func opens(pid int, device uint64) (holds, writes bool, err error) {
+func (s *Scan) all() []Process {
+	return append(s.processes[:len(s.processes):len(s.processes)], s.emulators...)
+}
+
+// open reads which process has which file open.
+func (s *Scan) open() (map[File][]Holder, error) {
+	held := map[File][]Holder{}
+	for _, p := range s.all() {
+		files, err := opened(p.PID)
+		if err != nil {
+			return nil, fmt.Errorf("list the files of process %d: %w", p.PID, err)
+		}
+		for f, writes := range files {
+			held[f] = append(held[f], Holder{p, writes})
+		}
+	}
+	return held, nil
+}
+
+// opened returns the block devices and the files that a process has open, and whether it can write to them. A process
+// whose first thread has ended shows its files with the other threads.
+func opened(pid int) (map[File]bool, error) {
 	tasks, err := filepath.Glob(filepath.Join(proc, strconv.Itoa(pid), "task", "*"))
 	if err != nil {
-		return false, false, err
+		return nil, err
 	}
 	for _, task := range tasks {
 		files, err := os.ReadDir(filepath.Join(task, "fd"))
@@ -62,21 +114,23 @@ func opens(pid int, device uint64) (holds, writes bool, err error) {
 			continue
 		}
 		if err != nil {
-			return holds, writes, err
+			return nil, err
 		}
-		for _, f := range files {
+		held := map[File]bool{}
+		for _, entry := range files {
 			var st unix.Stat_t
-			if err := unix.Stat(filepath.Join(task, "fd", f.Name()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK || st.Rdev != device {
-				continue // closed meanwhile, or another file
+			if err := unix.Stat(filepath.Join(task, "fd", entry.Name()), &st); err != nil {
+				continue // closed meanwhile
 			}
-			holds = true
-			writes = writes || !readOnly(filepath.Join(task, "fdinfo", f.Name()))
+			if f, ok := identify(&st); ok {
+				held[f] = held[f] || !readOnly(filepath.Join(task, "fdinfo", entry.Name()))
+			}
 		}
 		if len(files) > 0 {
-			return holds, writes, nil // threads share their files
+			return held, nil // threads share their files
 		}
 	}
-	return holds, writes, nil
+	return nil, nil
 }
 
 // readOnly reports whether a descriptor was opened for reading alone. One that cannot be read counts as one

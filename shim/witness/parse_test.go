@@ -1,6 +1,8 @@
 package witness
 
 import (
+	"bytes"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -50,8 +52,32 @@ func TestNames(t *testing.T) {
 		"qemu\x00guest=" + strings.Repeat("a", 300) + "\x00":                              " ",
 		"qemu\x00-uuid": " ",
 	} {
-		if name, uuid := names([]byte(cmdline)); name+" "+uuid != want {
+		if name, uuid := names(bytes.Split([]byte(cmdline), []byte{0})); name+" "+uuid != want {
 			t.Errorf("%q: %q, %q", cmdline, name, uuid)
+		}
+	}
+}
+
+// TestRemoteDisks: command lines as libvirt 9 and 11 write them.
+func TestRemoteDisks(t *testing.T) {
+	const (
+		iscsi  = `{"driver":"iscsi","portal":"10.0.0.2:3260","target":"iqn.2026-11.com.example:disk","lun":2,"transport":"tcp","user":"me","password-secret":"s0","node-name":"libvirt-2-storage","auto-read-only":true,"discard":"unmap"}`
+		format = `{"node-name":"libvirt-2-format","read-only":false,"discard":"unmap","driver":"raw","file":"libvirt-2-storage"}`
+		reads  = `{"node-name":"libvirt-2-format","read-only":true,"discard":"unmap","driver":"raw","file":"libvirt-2-storage"}`
+		rbd    = `{"driver":"rbd","pool":"vms","image":"disk","server":[{"host":"10.0.0.3","port":"3300"},{"host":"10.0.0.4","port":"3300"}],"user":"nodevirt","node-name":"libvirt-1-storage","read-only":false}`
+	)
+	lun := RemoteDisk{Target: "iqn.2026-11.com.example:disk", LUN: 2}
+	readLUN := lun
+	readLUN.ReadOnly = true
+	image := RemoteDisk{Pool: "vms", Image: "disk", Monitors: []RemoteServer{{"10.0.0.3", "3300"}, {"10.0.0.4", "3300"}}}
+	for cmdline, want := range map[string][]RemoteDisk{
+		"qemu\x00-blockdev\x00" + iscsi + "\x00-blockdev\x00" + format + "\x00-blockdev\x00" + rbd + "\x00": {lun, image},
+		"qemu\x00-blockdev\x00" + iscsi + "\x00-blockdev\x00" + reads + "\x00":                              {readLUN},
+		"qemu\x00-blockdev\x00" + format + "\x00-blockdev\x00{\x00-blockdev":                                nil,
+		"qemu\x00-name\x00" + iscsi + "\x00":                                                                nil,
+	} {
+		if got := remoteDisks(bytes.Split([]byte(cmdline), []byte{0})); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v", cmdline, got)
 		}
 	}
 }

@@ -39,6 +39,9 @@ type Process struct {
 	Container string
 	// Group is the path of the pod's cgroup, in which the container's is; empty without Container.
 	Group string
+	// Remote are the disks that QEMU opens over the network, from the command line: the kernel does not know them. A
+	// guest that has taken over its QEMU can change them.
+	Remote []RemoteDisk
 }
 
 // Identity is what a record knows of a VM.
@@ -69,50 +72,39 @@ func Of(all []Process, id Identity) Presence {
 
 // Processes returns the processes of VMs' users.
 func (n Node) Processes() ([]Process, error) {
-	entries, err := os.ReadDir(proc)
+	s, err := n.Scan()
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return nil, err
 	}
-	all := []Process{}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		p, there, err := n.read(pid)
-		if err != nil {
-			return nil, fmt.Errorf("list processes: %w", err)
-		}
-		if there {
-			all = append(all, p)
-		}
-	}
-	return all, nil
+	return s.Processes(), nil
 }
 
 // Users returns the user IDs of VMs that processes have.
 func (n Node) Users() (map[uint32]bool, error) {
-	all, err := n.Processes()
+	s, err := n.Scan()
 	if err != nil {
 		return nil, err
 	}
-	used := map[uint32]bool{}
-	for _, p := range all {
-		used[p.UID] = true
-	}
-	return used, nil
+	return s.Users(), nil
 }
 
 const (
 	// maxStatus is longer than any /proc/PID/status.
 	maxStatus = 64 << 10
-	// maxCmdline is enough for the beginning of QEMU's command line, which names the domain. A process can
+	// maxCmdline is longer than the command line of a QEMU with as many disks as a VM can have. A process can
 	// make its command line as long as its memory.
-	maxCmdline = 64 << 10
+	maxCmdline = 1 << 20
+	maxGroups  = 64 << 10
 )
 
-// read returns a process, and false for one that is not of a VM's user, or that has ended.
-func (n Node) read(pid int) (p Process, there bool, err error) {
+// read returns a process of a VM's user, and false for one of another user, or that has ended.
+func (n Node) read(pid int) (Process, bool, error) {
+	p, there, err := n.look(pid)
+	return p, there && n.has(p.UID), err
+}
+
+// look returns a process of a VM's user, or a QEMU of another user, and false for any other, or one that has ended.
+func (n Node) look(pid int) (p Process, there bool, err error) {
 	dir := filepath.Join(proc, strconv.Itoa(pid))
 	text, err := head(filepath.Join(dir, "status"), maxStatus)
 	if ended(err) {
@@ -125,7 +117,7 @@ func (n Node) read(pid int) (p Process, there bool, err error) {
 	if err != nil {
 		return p, false, fmt.Errorf("process %d: %w", pid, err)
 	}
-	if s.uid-n.FirstUID >= n.UIDs || s.dead() {
+	if s.dead() || !n.has(s.uid) && !isEmulator(dir) {
 		return p, false, nil
 	}
 	p = Process{PID: pid, UID: s.uid}
@@ -133,18 +125,22 @@ func (n Node) read(pid int) (p Process, there bool, err error) {
 	if err != nil && !ended(err) {
 		return p, false, err
 	}
-	p.Domain, p.UUID = names(cmdline)
-	groups, err := head(filepath.Join(dir, "cgroup"), maxCmdline)
+	args := bytes.Split(cmdline, []byte{0})
+	p.Domain, p.UUID = names(args)
+	groups, err := head(filepath.Join(dir, "cgroup"), maxGroups)
 	if err != nil && !ended(err) {
 		return p, false, err
 	}
-	own, err := head(filepath.Join(proc, "self", "cgroup"), maxCmdline)
+	own, err := head(filepath.Join(proc, "self", "cgroup"), maxGroups)
 	if err != nil {
 		return p, false, err
 	}
 	p.Container, p.Group = container(string(groups), string(own))
 	// A process whose first thread has ended shows neither program nor command line.
 	p.Emulator = p.Domain != "" || s.zombie || isEmulator(dir)
+	if p.Emulator {
+		p.Remote = remoteDisks(args)
+	}
 	return p, true, nil
 }
 
@@ -201,8 +197,7 @@ func isEmulator(dir string) bool {
 var goodName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}$`)
 
 // names returns the domain's name and UUID from QEMU's command line.
-func names(cmdline []byte) (name, uuid string) {
-	args := bytes.Split(cmdline, []byte{0})
+func names(args [][]byte) (name, uuid string) {
 	for i, arg := range args {
 		if found, ok := strings.CutPrefix(string(arg), "guest="); ok && name == "" {
 			name, _, _ = strings.Cut(found, ",")

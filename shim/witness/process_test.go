@@ -25,7 +25,12 @@ var node = witness.Node{FirstUID: user, UIDs: 3}
 // start starts a process of a VM's user, with arguments as of QEMU.
 func start(t *testing.T, uid uint32, script string, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", append([]string{"-c", script}, args...)...)
+	return startProgram(t, "/bin/sh", uid, script, args...)
+}
+
+func startProgram(t *testing.T, shell string, uid uint32, script string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), shell, append([]string{"-c", script}, args...)...)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	cmd.Stderr = os.Stderr
@@ -56,11 +61,16 @@ func argv(name string) []string {
 
 func find(t *testing.T) []witness.Process {
 	t.Helper()
-	all, err := node.Processes()
+	return scan(t).Processes()
+}
+
+func scan(t *testing.T) *witness.Scan {
+	t.Helper()
+	s, err := node.Scan()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return s
 }
 
 func TestProcesses(t *testing.T) {
@@ -150,7 +160,8 @@ func TestHolders(t *testing.T) {
 	if err := unix.Stat(loop, &st); err != nil {
 		t.Fatal(err)
 	}
-	found, err := node.Holders(st.Rdev)
+	device := witness.Device(st.Rdev)
+	found, err := scan(t).Holders(device)
 	if err != nil || len(found) != 0 {
 		t.Fatalf("held by %v, %v", found, err)
 	}
@@ -164,7 +175,7 @@ func TestHolders(t *testing.T) {
 	}
 	writer := start(t, user, "exec 5<>"+second+"; "+lives, argv("writer")...)
 	reader := start(t, user+1, "exec 5<"+second+"; "+lives, argv("reader")...)
-	found, err = node.Holders(st.Rdev)
+	found, err = scan(t).Holders(device)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,4 +213,97 @@ func loopDevice(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = loop.Close() })
 	return loop.Name()
+}
+
+// TestHoldersOfAFile: by each mount of its file system, and only while it is open.
+func TestHoldersOfAFile(t *testing.T) {
+	needs.Parts(t, "root")
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	for _, path := range []string{dir, first, second} {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount(first, second, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(second, unix.MNT_DETACH) })
+	for _, name := range []string{"disk.img", "other.img"} {
+		if err := os.WriteFile(filepath.Join(first, name), []byte("x"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Join(first, name), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writer := start(t, user, "exec 5<>"+filepath.Join(second, "disk.img")+"; "+lives, argv("writer")...)
+	for name, want := range map[string]int{"disk.img": 1, "other.img": 0} {
+		f, err := os.Open(filepath.Join(first, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, ok, err := witness.FileOf(f)
+		if err != nil || !ok {
+			t.Fatal(file, ok, err)
+		}
+		found, err := scan(t).Holders(file)
+		if err != nil || len(found) != want || want > 0 && (found[0].PID != writer.Process.Pid || !found[0].Writes) {
+			t.Errorf("%s is held by %v, %v", name, found, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestHoldersOfOtherUsers: a QEMU of another user, as of another shim's VM or of the administrator's, holds its disks
+// too, but is no VM's.
+func TestHoldersOfOtherUsers(t *testing.T) {
+	needs.Parts(t, "root")
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	disk := filepath.Join(dir, "disk.img")
+	if err := os.WriteFile(disk, []byte("x"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(disk, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	shell, err := os.ReadFile("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	emulator := filepath.Join(dir, "qemu-system-test")
+	if err := os.WriteFile(emulator, shell, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	hold := "exec 5<>" + disk + "; " + lives
+	foreign := startProgram(t, emulator, user+7, hold, append(argv("theirs"), "-blockdev", `{"driver":"iscsi","target":"iqn.2026-11.com.example:x","lun":1}`)...)
+	start(t, user+8, hold) // no QEMU
+	f, err := os.Open(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	file, _, err := witness.FileOf(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := scan(t)
+	found, err := seen.Holders(file)
+	if err != nil || len(found) != 1 || found[0].PID != foreign.Process.Pid {
+		t.Errorf("held by %v, %v", found, err)
+	}
+	if all := seen.Processes(); len(all) != 0 {
+		t.Errorf("VMs' processes: %v", all)
+	}
+	if all := seen.Remotes(func(d witness.RemoteDisk) bool { return d.LUN == 1 }); len(all) != 1 || all[0].PID != foreign.Process.Pid || !all[0].Writes {
+		t.Errorf("over the network: %v", all)
+	}
 }
