@@ -73,8 +73,11 @@ func configureBridge(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 		return err
 	}
 	if n.masqueraded() && n.IPv4.valid() {
-		if err := writeSysctl("ipv4/conf/"+n.Bridge+"/forwarding", "1"); err != nil {
-			return err
+		// Of a mesh's proxy, packets from a loopback address leave to the guest. Those that the guest sends to one are dropped.
+		for _, setting := range []string{"forwarding", "route_localnet"} {
+			if err := writeSysctl("ipv4/conf/"+n.Bridge+"/"+setting, "1"); err != nil {
+				return err
+			}
 		}
 	}
 	// dnsmasq's replies go to the guest as they leave the socket: without the checksum
@@ -87,6 +90,11 @@ func configureBridge(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 	}
 	if err := h.LinkSetUp(bridge); err != nil {
 		return fmt.Errorf("set %s up: %w", n.Bridge, err)
+	}
+	if n.bridged() {
+		if err := addNeighbors(h, bridge, n.reachable(n.Original.Neighbors)); err != nil {
+			return err
+		}
 	}
 	if err := addGuestRoutes(h, bridge, n); err != nil {
 		return err
@@ -127,8 +135,20 @@ func addPodAddresses(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 			return fmt.Errorf("add address %s to %s: %w", own, n.Bridge, err)
 		}
 	}
+	for _, prefix := range n.advertised() {
+		addr := &netlink.Addr{
+			IPNet: toIPNet(prefix), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE,
+			ValidLft: forever, PreferedLft: 0, // the pod does not use it as a source
+		}
+		if err := h.AddrReplace(bridge, addr); err != nil {
+			return fmt.Errorf("add address %s to %s: %w", prefix, n.Bridge, err)
+		}
+	}
 	return nil
 }
+
+// forever is the kernel's lifetime of an address without limit.
+const forever = 1<<32 - 1
 
 // addGuestRoutes adds routes to a guest whose address is outside the subnet of the pod's address.
 func addGuestRoutes(h *netlink.Handle, bridge netlink.Link, n NIC) error {

@@ -20,6 +20,9 @@ type testGuest struct {
 	card *os.File
 	asks []byte // further options of DHCP
 	tap  atomic.Pointer[os.File]
+
+	// small says that its DHCP client takes packets of 576 bytes, the least.
+	small bool
 }
 
 // card is the guest's network card in its namespace.

@@ -79,14 +79,20 @@ func (p Plan) ipv4Config(n NIC) []string {
 	option := func(name string, values ...string) string {
 		return "dhcp-option=tag:" + n.Bridge + ",option:" + strings.Join(append([]string{name}, values...), ",")
 	}
-	lines := []string{
+	var lines []string
+	// Clients get what the VM's author gives them, such as private options, also if they do not ask for it. dnsmasq
+	// adds the last line first to an answer, and omits what does not fit: the guest's own settings come first.
+	for _, o := range n.DHCP.values() {
+		lines = append(lines, fmt.Sprintf("dhcp-option-force=tag:%s,%s", n.Bridge, o))
+	}
+	lines = append(lines,
 		fmt.Sprintf("dhcp-range=%s,static,%s,infinite", address, net.IP(mask)),
 		// An option without a value is not sent. Without the option dnsmasq would send its own address.
 		option("router", valid(n.IPv4.Gateway)...),
 		option("dns-server", texts(p.nameservers(netip.Addr.Is4), maxNameservers)...),
 		// All clients need the MTU, but some do not ask for it.
-		fmt.Sprintf("dhcp-option-force=tag:%s,option:mtu,%d", n.Bridge, n.MTU),
-	}
+		fmt.Sprintf("dhcp-option-force=tag:%s,option:mtu,%d", n.Bridge, n.guestMTU(netip.Addr.Is4)),
+	)
 	if n.bridged() { // the bridge has no address in the guest's subnet
 		lines = append(lines, fmt.Sprintf("shared-network=%s,%s", n.Bridge, n.IPv4.Address.Masked().Addr()))
 	}
@@ -96,10 +102,6 @@ func (p Plan) ipv4Config(n NIC) []string {
 	}
 	if len(n.IPv4.Routes) > 0 {
 		lines = append(lines, option("classless-static-route", routeTexts(n.IPv4)...))
-	}
-	// Clients get what the VM's author gives them, such as private options, also if they do not ask for it.
-	for _, o := range n.DHCP.values() {
-		lines = append(lines, fmt.Sprintf("dhcp-option-force=tag:%s,%s", n.Bridge, o))
 	}
 	return lines
 }

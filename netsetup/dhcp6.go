@@ -3,6 +3,7 @@ package netsetup
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -16,14 +17,24 @@ const (
 // ipv6Config returns the lines that make dnsmasq advertise the pod as the guest's router. The
 // advertisement has no prefix for addresses and points to DHCPv6 for them.
 func (p Plan) ipv6Config(n NIC) []string {
-	address := n.IPv6.Address.Addr()
+	address, lifetime := n.IPv6.Address.Addr(), 0
+	if p.defaultRouter(n) {
+		lifetime = routerLifetime
+	}
 	lines := []string{
 		"enable-ra",
-		fmt.Sprintf("ra-param=%s,mtu:%d,%d,%d", n.Bridge, n.MTU, advertiseEvery, routerLifetime),
+		fmt.Sprintf("ra-param=%s,mtu:%d,%d,%d", n.Bridge, n.guestMTU(netip.Addr.Is6), advertiseEvery, lifetime),
+	}
+	for _, prefix := range n.advertised() {
+		lines = append(lines, fmt.Sprintf("dhcp-range=%s,static,%d,infinite", prefix.Addr(), prefix.Bits()))
 	}
 	if n.routed() {
+		offLink := "off-link,"
+		if lifetime == 0 { // the guest has no other route to its pod
+			offLink = ""
+		}
 		lines = append(lines,
-			fmt.Sprintf("dhcp-range=%s,static,off-link,64", n.IPv6.Pod.Masked().Addr()),
+			fmt.Sprintf("dhcp-range=%s,static,%s64", n.IPv6.Pod.Masked().Addr(), offLink),
 			fmt.Sprintf("dhcp-range=%s,static,128,infinite", address),
 			fmt.Sprintf("shared-network=%s,%s", n.Bridge, address))
 	} else {
@@ -41,4 +52,15 @@ func (p Plan) ipv6Config(n NIC) []string {
 	option("dns-server", servers)
 	option("domain-search", fittingSearches(p.Searches))
 	return lines
+}
+
+// defaultRouter reports whether the guest's default route leads to the pod on a card. A card without a
+// gateway must not have one: of several default routers, a guest may use any. Advertisements carry no other routes,
+// so a card that has only those keeps its router if no other card has a gateway.
+func (p Plan) defaultRouter(n NIC) bool {
+	if n.IPv6.Gateway.IsValid() || slices.ContainsFunc(n.IPv6.Routes, func(r Route) bool { return r.Destination.Bits() == 0 }) {
+		return true
+	}
+	others := slices.ContainsFunc(p.NICs, func(o NIC) bool { return o.IPv6.Gateway.IsValid() })
+	return !others && slices.ContainsFunc(n.IPv6.Routes, func(r Route) bool { return r.Gateway.IsValid() })
 }

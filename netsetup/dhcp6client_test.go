@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // lease6 is what a guest learns by DHCPv6.
@@ -33,6 +35,21 @@ const (
 func (m *testGuest) dhcp6(t *testing.T, client string) lease6 {
 	t.Helper()
 	m.settled6(t)
+	return m.lease6(t, client)
+}
+
+// dhcp6On is dhcp6 on a card that has a route to a subnet on the link, and no router.
+func (m *testGuest) dhcp6On(t *testing.T, client, subnet string) lease6 {
+	t.Helper()
+	wait.Until(t, "a route to "+subnet, func() bool {
+		return strings.Contains(run(t, m.ns, "ip", "-6", "route", "show", subnet), "dev "+card)
+	})
+	return m.lease6(t, client)
+}
+
+// lease6 gets a lease in one exchange.
+func (m *testGuest) lease6(t *testing.T, client string) lease6 {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var conn net.PacketConn

@@ -73,6 +73,27 @@ func TestFittingSearches(t *testing.T) {
 	}
 }
 
+// TestSettingsComeBeforeOptions: what does not fit into a small client's packet is an option of the VM's author, not the
+// search list.
+func TestSettingsComeBeforeOptions(t *testing.T) {
+	n := newNode(t)
+	searches := []string{"default.svc.cluster.local", "svc.cluster.local", "cluster.local"}
+	for _, small := range []bool{false, true} {
+		m := n.start(t, idA, Pod{Netns: n.addPod(t), Searches: searches, Interfaces: []Interface{{
+			DHCP: DHCPOptions{Private: map[uint8]string{230: strings.Repeat("x", 250), 231: strings.Repeat("y", 250)}},
+		}}})
+		m.small = small
+		reply := m.acked(t, "system")
+		if got := reply.lease(t).searches; !slices.Equal(got, searches) {
+			t.Errorf("small client %v: search list %v", small, got)
+		}
+		if got := len(reply.options[230]) + len(reply.options[231]); !small && got != 500 {
+			t.Errorf("of 500 bytes of options a client gets %d", got)
+		}
+		n.undo(t, m.plan)
+	}
+}
+
 // FuzzOptions: no text ends its quotes or its line.
 func FuzzOptions(f *testing.F) {
 	f.Add("boot", uint8(224))

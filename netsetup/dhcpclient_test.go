@@ -133,7 +133,9 @@ func (m *testGuest) message(kind byte, more []byte) []byte {
 	packet = append(packet, option8(optType, string(kind))...)
 	packet = append(packet, option8(optParameters, string(append([]byte{optMask, optRouter, optDNS,
 		optHostname, optDomain, optSearch, optClassless}, m.asks...)))...)
-	packet = append(packet, option8(optMaxSize, "\x05\x78")...)
+	if !m.small {
+		packet = append(packet, option8(optMaxSize, "\x05\x78")...)
+	}
 	return append(append(packet, more...), 255)
 }
 

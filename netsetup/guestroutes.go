@@ -7,10 +7,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// first returns the first global address of a family. It comes without its subnet if the pod has no
+// byAge returns the addresses in the order in which CNI added them, which is that of its result. The kernel lists a new
+// IPv4 address last and a new IPv6 address first.
+func (s Snapshot) byAge() []SavedAddress {
+	var all []SavedAddress
+	for _, a := range s.Addresses {
+		if a.Address.Addr().Is4() {
+			all = append(all, a)
+		}
+	}
+	for _, a := range slices.Backward(s.Addresses) {
+		if !a.Address.Addr().Is4() {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// first returns the first global address of a family in CNI's result. It comes without its subnet if the pod has no
 // route to that on the link, as with CNI's ptp: the guest must not create one.
 func (s Snapshot) first(family func(netip.Addr) bool) (netip.Prefix, bool) {
-	for _, a := range s.Addresses {
+	for _, a := range s.byAge() {
 		if !family(a.Address.Addr()) || a.Scope != unix.RT_SCOPE_UNIVERSE {
 			continue
 		}
@@ -25,15 +42,27 @@ func (s Snapshot) first(family func(netip.Addr) bool) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// globalAddresses returns the addresses of a family that are reachable from outside the pod.
+// globalAddresses returns the addresses of a family that are reachable from outside the pod, in the order of CNI's result.
 func (s Snapshot) globalAddresses(family func(netip.Addr) bool) []netip.Addr {
 	var all []netip.Addr
-	for _, a := range s.Addresses {
+	for _, a := range s.byAge() {
 		if family(a.Address.Addr()) && a.Scope == unix.RT_SCOPE_UNIVERSE {
 			all = append(all, a.Address.Addr())
 		}
 	}
 	return all
+}
+
+// routeMTU returns the smallest MTU of the routes of a family, 0 if none has one. A bridged guest has no router in the pod
+// that reports a packet as too large, and neither DHCP nor advertisements give a route an MTU.
+func (s Snapshot) routeMTU(family func(netip.Addr) bool) int {
+	least := 0
+	for _, r := range s.guestTable(family) {
+		if r.MTU > 0 && (least == 0 || r.MTU < least) {
+			least = r.MTU
+		}
+	}
+	return least
 }
 
 func (s Snapshot) hasGateway6() bool {

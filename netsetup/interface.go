@@ -38,7 +38,10 @@ func takeInterface(p Plan, n NIC) error {
 		if err := setMAC(h, link, n.PodMAC); err != nil {
 			return err
 		}
-		if err := makePort(h, link, bridge); err != nil || !n.SharedMAC {
+		if err := makePort(h, link, bridge); err != nil {
+			return err
+		}
+		if err := n.neighborPorts(h, link); err != nil || !n.SharedMAC {
 			return err
 		}
 		return forgetOwnAddress(h, link, n)
@@ -114,29 +117,15 @@ func (s Snapshot) restore(h *netlink.Handle, link netlink.Link) error {
 			return fmt.Errorf("set %s up: %w", name, err)
 		}
 	}
-	for _, a := range s.restoreOrder() {
+	for _, a := range s.byAge() {
 		if err := h.AddrReplace(link, a.netlink()); err != nil {
 			return fmt.Errorf("restore address %s of %s: %w", a.Address, name, err)
 		}
 	}
-	return s.restoreRoutes(h, link)
-}
-
-// restoreOrder returns the addresses in the order in which to add them, so that the kernel lists
-// them as the snapshot does: it puts a new IPv4 address last and a new IPv6 address first.
-func (s Snapshot) restoreOrder() []SavedAddress {
-	var order []SavedAddress
-	for _, a := range s.Addresses {
-		if a.Address.Addr().Is4() {
-			order = append(order, a)
-		}
+	if err := s.restoreRoutes(h, link); err != nil || !s.Up {
+		return err
 	}
-	for _, a := range slices.Backward(s.Addresses) {
-		if !a.Address.Addr().Is4() {
-			order = append(order, a)
-		}
-	}
-	return order
+	return addNeighbors(h, link, s.Neighbors)
 }
 
 // restoreRoutes adds the snapshot's routes. It also removes routes that the kernel made for an

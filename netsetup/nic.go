@@ -205,6 +205,24 @@ func (n *NIC) setAddresses(wanted Interface) error {
 	return nil
 }
 
+// The least MTUs that a link must have (RFC 791, RFC 8200).
+const (
+	leastMTU4 = 68
+	leastMTU6 = 1280
+)
+
+// guestMTU returns the MTU that the guest learns for a family: the card's, or a smaller one of the pod's routes.
+func (n NIC) guestMTU(family func(netip.Addr) bool) int {
+	least := leastMTU4
+	if family(netip.IPv6Unspecified()) {
+		least = leastMTU6
+	}
+	if mtu := n.Original.routeMTU(family); mtu >= least {
+		return min(n.MTU, mtu)
+	}
+	return n.MTU
+}
+
 // routers returns the link-local addresses that the guest must not use as its own.
 func (n NIC) routers() []netip.Addr {
 	all := []netip.Addr{linkLocal(n.BridgeMAC)}

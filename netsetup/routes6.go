@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -20,6 +21,41 @@ func (n NIC) table() int { return 7500 + int(n.Bridge[len(n.Bridge)-1]-'0') }
 
 // routed reports whether the pod is the router of a bridged guest and has no global address.
 func (n NIC) routed() bool { return n.bridged() && n.IPv6.valid() }
+
+// The guest of a card without a gateway has no default route on that card. It finds the hosts of the card's subnets
+// itself, if the pod advertises these as on the link. dnsmasq advertises prefixes in which the bridge has an address. That
+// address is the first of the prefix, which no host has as its own (RFC 4291, section 2.6.1), and neither the guest nor
+// the network sees it: see podSide.
+
+// maxAdvertised is the maximum number of prefixes in a card's advertisements.
+const maxAdvertised = 8
+
+// dnsmasqShortest is the length of the shortest IPv6 prefix that dnsmasq takes.
+const dnsmasqShortest = 64
+
+// advertised returns the on-link prefixes of a bridged card without a gateway. Of a prefix that is too large for dnsmasq,
+// they have the part around the guest.
+func (n NIC) advertised() []netip.Prefix {
+	if !n.routed() || n.IPv6.Gateway.IsValid() {
+		return nil
+	}
+	var all []netip.Prefix
+	own := n.IPv6.Address
+	onLink := []netip.Prefix{netip.PrefixFrom(own.Addr(), max(own.Bits(), dnsmasqShortest)).Masked()}
+	for _, r := range n.IPv6.Routes {
+		if !r.Gateway.IsValid() && r.Destination.Bits() >= dnsmasqShortest {
+			onLink = append(onLink, r.Destination.Masked())
+		}
+	}
+	for _, prefix := range onLink {
+		overlaps := slices.ContainsFunc(all, prefix.Overlaps)
+		if prefix.IsSingleIP() || prefix.Addr() == own.Addr() || overlaps || len(all) == maxAdvertised {
+			continue
+		}
+		all = append(all, prefix)
+	}
+	return all
+}
 
 func (n NIC) rule() *netlink.Rule {
 	rule := netlink.NewRule()

@@ -72,6 +72,7 @@ func guestToNetwork(c *chain, n NIC) {
 		return
 	}
 	out := knftables.Concat("iifname", strconv.Quote(n.Tap), "oifname", strconv.Quote(n.Interface))
+	c.add(out, "icmpv6 type nd-neighbor-solicit", target, hex(n.IPv6.Pod.Addr()), "drop") // other pods have the same address
 	c.add(out, "ip6 saddr :: icmpv6 type nd-neighbor-solicit", target, isLinkLocal, "drop")
 	c.add(out, "icmpv6 type nd-neighbor-advert", target, isLinkLocal, "drop")
 	c.add(out, "ip6 saddr fe80::/10", multicastTypes, "accept")
@@ -83,6 +84,9 @@ func guestToNetwork(c *chain, n NIC) {
 // IPv6 the pod is a router and must find its neighbours.
 func podSide(input, output *chain, n NIC) {
 	in, out := "iifname "+strconv.Quote(n.Interface), "oifname "+strconv.Quote(n.Interface)
+	for _, prefix := range n.advertised() { // the pod does not answer for its address there
+		input.add("icmpv6 type nd-neighbor-solicit", target, hex(prefix.Addr()), "drop")
+	}
 	if n.IPv6.valid() {
 		input.add(in, neighborTypes, "accept")
 		output.add(out, "ip6 saddr", n.IPv6.Address.Addr(), "accept")

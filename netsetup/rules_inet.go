@@ -10,6 +10,10 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
+// afterOthers is the priority of the chains that forward connections to guests. It is behind dstnat, which is -100: the
+// rules of others in the pod, such as a mesh's redirects to its proxy, decide first, and a connection has one destination.
+const afterOthers = "-50"
+
 // inetChains returns the chains that see packets to the pod and packets that it forwards.
 func inetChains(p Plan) []chain {
 	base := func(name string, kind knftables.BaseChainType, hook knftables.BaseChainHook,
@@ -18,8 +22,8 @@ func inetChains(p Plan) []chain {
 	}
 	input := base("input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority)
 	forward := base("forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority)
-	toGuest := base("to-guest", knftables.NATType, knftables.PreroutingHook, knftables.DNATPriority)
-	fromPod := base("from-pod", knftables.NATType, knftables.OutputHook, "-100") // dstnat's
+	toGuest := base("to-guest", knftables.NATType, knftables.PreroutingHook, afterOthers)
+	fromPod := base("from-pod", knftables.NATType, knftables.OutputHook, afterOthers)
 	masquerade := base("from-guest", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority)
 	for _, n := range p.wired() {
 		podServices(input, n)
@@ -100,8 +104,15 @@ func passTo(toGuest, fromPod *chain, n NIC) {
 	}
 }
 
-// masqueradeGuest gives the guest's packets the pod's address.
+// masqueradeGuest gives the guest's packets the pod's address. A mesh's proxy connects from a loopback address, to which a
+// guest can't answer: its packets get the address of the guest's gateway.
 func masqueradeGuest(c *chain, n NIC) {
+	if n.IPv4.valid() {
+		c.add("oifname", strconv.Quote(n.Bridge), "ip saddr 127.0.0.0/8 snat ip to", n.IPv4.Pod.Addr())
+	}
+	if n.IPv6.valid() {
+		c.add("oifname", strconv.Quote(n.Bridge), "ip6 saddr ::1 snat ip6 to", n.IPv6.Pod.Addr())
+	}
 	for _, f := range n.privateFamilies() {
 		c.add("oifname", strconv.Quote(n.Interface), f.word, "saddr", f.guest, "masquerade")
 	}

@@ -16,6 +16,14 @@ type Snapshot struct {
 	DisableIPv6 bool           `json:"disableIPv6"`
 	Addresses   []SavedAddress `json:"addresses,omitempty"`
 	Routes      []SavedRoute   `json:"routes,omitempty"`
+	// Neighbors are those that CNI set for ever, as some plug-ins do for a gateway that answers nobody.
+	Neighbors []Neighbor `json:"neighbors,omitempty"`
+}
+
+// Neighbor is a permanent entry of a table of neighbours.
+type Neighbor struct {
+	Address netip.Addr `json:"address"`
+	MAC     MAC        `json:"mac"`
 }
 
 // SavedAddress is an address of the interface, IPv4 or IPv6. Numbers are the kernel's.
@@ -61,6 +69,9 @@ func readSnapshot(h *netlink.Handle, link netlink.Link) (Snapshot, error) {
 		if isStatic(addr) {
 			snap.Addresses = append(snap.Addresses, saveAddress(addr))
 		}
+	}
+	if snap.Neighbors, err = readNeighbors(h, link); err != nil {
+		return Snapshot{}, err
 	}
 	snap.Routes, err = readRoutes(h, link)
 	return snap, err

@@ -66,7 +66,7 @@ const allOfPods = `{
 		"nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore",
 		"labelSelector": {"matchLabels": {"app": "web"}}, "matchLabelKeys": ["version"]}],
 	"dnsPolicy": "None",
-	"dnsConfig": {"nameservers": ["192.0.2.1"], "searches": ["example.com"],
+	"dnsConfig": {"nameservers": ["192.0.2.1"], "searches": ["example.com", "example.com.", ".", "_tcp.example.com"],
 		"options": [{"name": "ndots", "value": "2"}]},
 	"livenessProbe": {"httpGet": {"path": "/", "port": 80, "scheme": "HTTP",
 		"httpHeaders": [{"name": "Host", "value": "x"}]},
@@ -77,6 +77,7 @@ const allOfPods = `{
 func TestCheckVMIOfPods(t *testing.T) {
 	for _, text := range []string{
 		allOfPods,
+		`{"dnsPolicy": "ClusterFirstWithHostNet",` + machineAndDisk + `}`,
 		`{"readinessProbe": {"guestAgentPing": {}}, "livenessProbe": {"tcpSocket": {"port": 22}},` + machineAndDisk + `}`,
 	} {
 		spec, problems := manifest.CheckVMI(field.NewPath("spec"), tree(t, text))
@@ -145,5 +146,31 @@ spec.domain.devices.disks[4].name: Required value
 spec.domain.memory.guest: Required value: set the size of the VM's memory`
 	if diff := cmp.Diff(want, "\n"+sentences(problems)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestPortNames: a name that the API server refuses in a pod is refused with the VM, which would wait for its pod for ever.
+func TestPortNames(t *testing.T) {
+	for name, good := range map[string]bool{
+		"http": true, "a-1": true, "abcdefghijklmno": true, "": true,
+		"abcdefghijklmnop": false, "HTTP": false, "-x": false, "80": false, "my_port": false, "web.srv": false, "a--b": false,
+	} {
+		_, problems := manifest.CheckVMI(field.NewPath("spec"), tree(t, `{
+			"domain": {"memory": {"guest": "64Mi"}, "devices": {
+				"interfaces": [{"name": "default", "masquerade": {}, "ports": [{"name": "`+name+`", "port": 80}]}]}},
+			"networks": [{"name": "default", "pod": {}}]}`))
+		if refused := strings.Contains(sentences(problems), "spec.domain.devices.interfaces[0].ports[0].name"); refused == good || good && len(problems) > 0 {
+			t.Errorf("port %q: %s", name, sentences(problems))
+		}
+	}
+}
+
+// TestSearchDomains: search domains that no pod may have are refused.
+func TestSearchDomains(t *testing.T) {
+	for _, domain := range []string{"..", "a..b", "UPPER.example.com", "a b"} {
+		_, problems := manifest.CheckVMI(field.NewPath("spec"), tree(t, `{"dnsConfig": {"searches": ["`+domain+`"]},`+machineAndDisk+`}`))
+		if !strings.Contains(sentences(problems), "spec.dnsConfig.searches[0]") {
+			t.Errorf("search domain %q: %s", domain, sentences(problems))
+		}
 	}
 }

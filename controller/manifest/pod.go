@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -31,6 +32,11 @@ func checkPod(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.Er
 					Child("ports").Index(j).Child("name"), p.Name))
 			}
 			ports[p.Name] = true
+			if p.Name != "" && len(validation.IsValidPortName(p.Name)) > 0 {
+				problems = append(problems, fields.Invalid(at.Child("domain", "devices", "interfaces").Index(i).
+					Child("ports").Index(j).Child("name"), p.Name, "must be a name that Kubernetes gives a container's port: "+
+					"1 to 15 lower-case letters, digits and single hyphens between them, with at least one letter"))
+			}
 		}
 	}
 	problems = append(problems, checkProbe(at.Child("livenessProbe"), vmi.LivenessProbe, ports)...)

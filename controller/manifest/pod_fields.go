@@ -1,7 +1,11 @@
 package manifest
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/fields"
@@ -59,14 +63,26 @@ func podRows() []fields.Row {
 		fields.At("topologySpreadConstraints[].nodeTaintsPolicy", fields.OneOf(
 			corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)),
 		fields.At("topologySpreadConstraints[].matchLabelKeys[]", labelKey),
-		fields.At("dnsPolicy", fields.OneOf(corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)),
+		fields.At("dnsPolicy", fields.OneOf(
+			corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone)),
 		fields.At("dnsConfig.nameservers", fields.List(3)),
 		fields.At("dnsConfig.nameservers[]", ipAddress),
 		fields.At("dnsConfig.searches", fields.List(32)),
-		fields.At("dnsConfig.searches[]", fields.Subdomain),
+		fields.At("dnsConfig.searches[]", searchDomain),
 		fields.At("dnsConfig.options[].name", fields.Match(`[!-~]+`, fields.MaxLabel)),
 		fields.At("dnsConfig.options[].value", fields.Text(fields.MaxLabel)),
 	}
+}
+
+// searchDomain takes what the API server takes in a pod: DNS labels, also with underscores, whose last dot may be there,
+// and the root.
+func searchDomain(at *field.Path, value any) *field.Error {
+	return fields.String(func(at *field.Path, s string) *field.Error {
+		if s != "." && len(validation.IsDNS1123SubdomainWithUnderscore(strings.TrimSuffix(s, "."))) > 0 {
+			return fields.Invalid(at, s, "must be DNS labels with dots between them, at most 253 characters, or a dot alone")
+		}
+		return nil
+	})(at, value)
 }
 
 // probeRows are the fields of one probe.
