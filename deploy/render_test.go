@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -186,6 +188,83 @@ func TestChartValues(t *testing.T) {
 			strings.Contains(string(text), "serviceaccount:nodevirt:") {
 			t.Errorf("%s is, or points, to the default's namespace: %v\n%s", name, err, text)
 		}
+	}
+}
+
+// TestChartNamespace: in another namespace, no text of any object names the default's namespace. The controller may create the Secret of its
+// certificate in its own namespace.
+func TestChartNamespace(t *testing.T) {
+	all := render(t, "helm", "helm/nodevirt", "-namespace", "elsewhere", "-set", "exportProxy.enabled=true", "-set", "node.install=true")
+	names := regexp.MustCompile(`"nodevirt"|serviceaccount:nodevirt:|namespace: nodevirt\b[^-]|nodevirt\.svc`)
+	for name, o := range all {
+		text, err := yaml.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if names.MatchString(line) && !strings.Contains(line, "app.kubernetes.io/") {
+				t.Errorf("%s points to the default's namespace: %s", name, line)
+			}
+		}
+	}
+}
+
+// TestChartRefusesValues: a value that is misspelt or of another type is no value that is left out without a word.
+func TestChartRefusesValues(t *testing.T) {
+	needs.Parts(t, "bin/render")
+	for set, want := range map[string]string{
+		"vms=abc": "vms", "vms=-1": "vms", "image.digets=sha256:1234": "digets", "image.digest=1234": "digest", "imag.tag=1": "imag", "replicas=two": "replicas",
+		"image.pullPolicy=Sometimes": "pullPolicy", "runtimeClass.handler=VM": "handler", "runtimeClass.overhead.memory=lots": "memory",
+		"resources.limit.memory=1Gi": "limit", "node.install=perhaps": "install", "node.namespace=A": "namespace",
+		"exportProxy.enable=true": "enable", "env[0].nme=E": "nme", "tolerations=x": "tolerations",
+	} {
+		out, err := exec.CommandContext(t.Context(), "../bin/render", "helm", "helm/nodevirt", "-set", set).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("--set %s: %v, %s; want an error with %q", set, err, out[:min(len(out), 300)], want)
+		}
+	}
+}
+
+// TestChartSchema: the schema has all values of the chart, and no others.
+func TestChartSchema(t *testing.T) {
+	read := func(name string, into any) {
+		text, err := os.ReadFile("helm/nodevirt/" + name)
+		if err == nil {
+			err = yaml.Unmarshal(text, into)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var values, schema object
+	read("values.yaml", &values)
+	read("values.schema.json", &schema)
+	var compare func(path string, values, schema object)
+	compare = func(path string, values, schema object) {
+		properties, _ := schema["properties"].(object)
+		if properties == nil {
+			return
+		}
+		for name, value := range values {
+			known, _ := properties[name].(object)
+			if known == nil {
+				t.Errorf("the schema has no %s%v", path, name)
+			}
+			if below, ok := value.(object); ok {
+				compare(fmt.Sprint(path, name, "."), below, known)
+			}
+		}
+	}
+	compare("", values, schema)
+	if len(values) < 10 || schema["additionalProperties"] != false {
+		t.Errorf("%d values, additional ones %v", len(values), schema["additionalProperties"])
+	}
+}
+
+// TestChartKeepsRuntimeClass: the class is left out on demand.
+func TestChartKeepsRuntimeClass(t *testing.T) {
+	if all := render(t, "helm", "helm/nodevirt", "-set", "runtimeClass.create=false"); all["RuntimeClass <nil> vm"] != nil {
+		t.Error("the chart makes a RuntimeClass")
 	}
 }
 
