@@ -45,6 +45,9 @@ func readConfig(ctx context.Context, img containerd.Image) (config, error) {
 	if err == nil {
 		c, err = decodeConfig(blob)
 	}
+	if err == nil && len(c.layers) == 0 {
+		err = CheckArtifact(desc.MediaType)
+	}
 	if err != nil {
 		return config{}, fmt.Errorf("read the config of image %q: %w", img.Name(), err)
 	}
@@ -64,6 +67,16 @@ func decodeConfig(blob []byte) (config, error) {
 		}
 	}
 	return config{os: decoded.OS, arch: decoded.Architecture, layers: decoded.RootFS.DiffIDs}, nil
+}
+
+// CheckArtifact returns an error for the media type of the config of an OCI artifact, such as ORAS makes: its layers are files
+// and not archives. It is for manifests whose config lists no layers.
+func CheckArtifact(configType string) error {
+	if images.IsConfigType(configType) || configType == "" {
+		return nil
+	}
+	return fmt.Errorf("%w but an artifact, whose config is of type %.100q: build an image from the disk (nodevirt image build DISK)",
+		ErrArtifact, configType)
 }
 
 // unreadable returns an ErrConfig. It shortens err, in which a decoder quotes the config.

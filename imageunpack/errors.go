@@ -13,6 +13,7 @@ var (
 // the image, the path and the remedy.
 const (
 	ErrConfig        = refusal("unreadable metadata")
+	ErrArtifact      = refusal("not a container image")
 	ErrPlatform      = refusal("built for another platform")
 	ErrAmbiguous     = refusal("not exactly one disk")
 	ErrNotFound      = refusal("no such file in the image")

@@ -32,6 +32,9 @@ func (i inspect) fetch(ctx context.Context, ref string) (_ report, err error) {
 	if err != nil {
 		return r, fmt.Errorf("image %s: %w", full, err)
 	}
+	if err := artifact(img); err != nil {
+		return r, r.findings(imageunpack.Disk{}, err)
+	}
 	dir, err := os.MkdirTemp("", "nodevirt-inspect-")
 	if err != nil {
 		return r, fmt.Errorf("make a temporary folder: %w", err)
@@ -53,6 +56,19 @@ func (i inspect) fetch(ctx context.Context, ref string) (_ report, err error) {
 		disk, err = imageunpack.Examine(ctx, root, i.path, i.maxSize)
 	}
 	return r, r.findings(disk, err)
+}
+
+// artifact returns an error for an OCI artifact.
+func artifact(img v1.Image) error {
+	manifest, err := img.Manifest()
+	if err != nil {
+		return fmt.Errorf("read the manifest: %w", err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil || len(config.RootFS.DiffIDs) > 0 {
+		return err
+	}
+	return imageunpack.CheckArtifact(string(manifest.Config.MediaType))
 }
 
 // describe adds what the image's manifest and config say; total is the size of
