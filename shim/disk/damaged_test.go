@@ -1,13 +1,17 @@
 package disk
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/nodevirt/nodevirt/imageunpack/qcow2"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // TestDamagedOverlay: after a power cut a file may be empty, cut or overwritten.
@@ -45,20 +49,39 @@ func TestDamagedOverlay(t *testing.T) {
 	}
 }
 
-// TestDamagedSeed: QEMU takes an empty file for an empty CD-ROM, and the guest starts without its data.
+// TestDamagedSeed: a seed that a power cut left empty, or that is gone, is written again at the start. QEMU takes an
+// empty file for an empty CD-ROM, and the guest would start without its data.
 func TestDamagedSeed(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "seed.iso")
-	i := isoDisk{files: folders{containers: func(string) string { return filepath.Dir(path) }}, name: func(Disk) string { return "seed.iso" }}
-	for size, want := range map[int]error{0: ErrDamaged, 1 << 16: nil} {
-		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+	n := newNode(t)
+	r := n.container(t, "c1", vmspec.Disk{Name: "seed", Source: vmspec.SourceSeed})
+	if err := n.Maker.Create(t.Context(), r, noProgress); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(n.dir, "containers", "c1", seedName)
+	whole, err := os.ReadFile(path)
+	if err != nil || !bytes.Contains(whole, []byte("user-data")) {
+		t.Fatalf("%d bytes, %v", len(whole), err)
+	}
+	for name, damage := range map[string]func() error{
+		"empty":   func() error { return os.Truncate(path, 0) },
+		"missing": func() error { return os.Remove(path) },
+		"whole":   func() error { return nil },
+	} {
+		if err := damage(); err != nil {
 			t.Fatal(err)
 		}
-		files, err := i.attach(t.Context(), Disk{})
-		if !errors.Is(err, want) || err != nil && !strings.Contains(err.Error(), path) {
-			t.Errorf("%d bytes: %v", size, err)
+		files, err := n.Attachments.Attach(t.Context(), r)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
 		}
 		for _, group := range files {
-			group[0].Close()
+			if now, err := io.ReadAll(group[0]); err != nil || !bytes.Contains(now, []byte("user-data")) {
+				t.Errorf("%s: %d bytes, %v", name, len(now), err)
+			}
+		}
+		if err := closed(files); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -2,6 +2,8 @@ package disk
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
@@ -20,8 +22,15 @@ type isoDisk struct {
 
 func (i isoDisk) create(ctx context.Context, k Disk) error { return i.write(ctx, k, i.path(k)) }
 
-func (i isoDisk) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {
+// attach opens the image. One that a power cut left empty is written again: guests only read it, and its content is
+// in the record and in the pod's volumes.
+func (i isoDisk) attach(ctx context.Context, k Disk) (map[string][]*os.File, error) {
 	f, err := openWhole(i.path(k), os.O_RDONLY, 1)
+	if errors.Is(err, ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
+		if err = i.write(ctx, k, i.path(k)); err == nil {
+			f, err = openWhole(i.path(k), os.O_RDONLY, 1)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
