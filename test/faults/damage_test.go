@@ -3,7 +3,11 @@
 package faults
 
 import (
+	"bufio"
 	"context"
+	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -120,4 +124,36 @@ func TestLostRunFolders(t *testing.T) {
 	}
 	r.does(t, life[:started]...)
 	assert.NilError(t, converge(t.Context(), r.isTrue))
+}
+
+// TestPowerButtonWithoutLibvirt: QEMU's monitor takes the order to shut the guest down, as docs/node.md says, when libvirt
+// has forgotten the guest.
+func TestPowerButtonWithoutLibvirt(t *testing.T) {
+	r := begin(t)
+	r.does(t, life[:started]...)
+	r.loses(t, node.Libvirtd)
+	name := "default_" + r.name + "_" + r.container[:12]
+	assert.NilError(t, os.Remove(outside(filepath.Join("/run/libvirt/qemu", name+".xml"))))
+	assert.NilError(t, resume(t.Context(), node.Libvirtd))
+
+	folders, err := filepath.Glob(outside("/var/lib/libvirt/qemu/domain-*-" + name[:20]))
+	assert.NilError(t, err)
+	assert.Equal(t, len(folders), 1)
+	folder, err := os.Open(folders[0]) // the path is too long for a socket's address
+	assert.NilError(t, err)
+	defer folder.Close()
+	conn, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/monitor.sock", folder.Fd()))
+	assert.NilError(t, err)
+	defer conn.Close()
+	assert.NilError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	_, err = io.WriteString(conn, `{"execute":"qmp_capabilities"}`+"\n"+`{"execute":"system_powerdown"}`+"\n")
+	assert.NilError(t, err)
+	for lines := bufio.NewScanner(conn); ; {
+		if !lines.Scan() {
+			t.Fatalf("QEMU's monitor ends: %v", lines.Err())
+		}
+		if strings.Contains(lines.Text(), `"event": "POWERDOWN"`) {
+			return
+		}
+	}
 }

@@ -3,77 +3,262 @@
 package faults
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 	"gotest.tools/v3/assert"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/loopfs"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/records"
 )
 
-// damages are what happens to a file while the daemon that reads it does not run.
-var damages = map[string]func(path string, whole []byte) error{
-	"missing":   func(path string, _ []byte) error { return os.Remove(path) },
-	"empty":     func(path string, _ []byte) error { return os.Truncate(path, 0) },
-	"truncated": func(path string, whole []byte) error { return os.Truncate(path, int64(len(whole)/2)) },
-	"garbage":   func(path string, _ []byte) error { return os.WriteFile(path, []byte("\x00\xff garbage"), 0o600) },
-	"newer": func(path string, whole []byte) error {
-		return os.WriteFile(path, bytes.Replace(whole, []byte(`"version": `), []byte(`"version": 9`), 1), 0o600)
-	},
+// thing is what a node keeps, and the daemon that reads it when it starts.
+type thing struct {
+	name    string
+	reader  string
+	path    func(r *round) string // on the node
+	damages []damage
+	// live are the damages that a guest that runs does not notice; nil for all. The others would be faults of its disk.
+	live []string
+	// all says that the damage is to what the node keeps of each VM.
+	all bool
 }
 
-// kept are files that a node keeps of a VM that runs, and the daemon that reads them.
-func (r *round) kept() map[string]struct{ path, reader string } {
-	domain := "default_" + r.name + "_" + r.container[:12]
-	return map[string]struct{ path, reader string }{
-		"record":     {shimRoot("containers", r.container, "record.json"), node.Shim},
-		"status":     {filepath.Join(suite.Dir(), "run/libvirt/qemu", domain+".xml"), node.Libvirtd},
-		"definition": {filepath.Join(suite.Dir(), "etc/libvirt/qemu", domain+".xml"), node.Libvirtd},
+// things are what a node keeps of a VM, and of all VMs.
+func things() []thing {
+	domain := func(r *round) string { return "default_" + r.name + "_" + r.container[:12] + ".xml" }
+	root := filepath.Join(suite.Dir(), "nodevirt")
+	own := func(name string) func(r *round) string {
+		return func(r *round) string { return filepath.Join(root, "containers", r.container, name) }
+	}
+	at := func(path string) func(*round) string { return func(*round) string { return path } }
+	// libvirt kills each guest whose status it cannot write: -before-libvirtd is about that.
+	readable := slices.DeleteFunc(slices.Clone(fileDamages), func(d damage) bool { return d.name == "read-only" })
+	unlinked := []string{"missing", "read-only", "unreadable"}
+	return []thing{
+		{name: "record", reader: node.Shim, path: own("record.json"), damages: fileDamages},
+		{name: "sandbox record", reader: node.Shim, damages: fileDamages, path: func(r *round) string { return filepath.Join(root, "sandboxes", r.id+".json") }},
+		{name: "status", reader: node.Libvirtd, damages: readable, path: func(r *round) string { return filepath.Join("/run/libvirt/qemu", domain(r)) }},
+		{name: "definition", reader: node.Libvirtd, damages: fileDamages, path: func(r *round) string { return filepath.Join("/etc/libvirt/qemu", domain(r)) }},
+		{name: "seed", reader: node.Shim, path: own("seed.iso"), damages: fileDamages, live: unlinked},
+		{name: "overlay", reader: node.Shim, path: own("disk.qcow2"), damages: fileDamages, live: unlinked},
+		{name: "console", reader: node.Shim, path: own("console"), damages: fileDamages},
+		{name: "containers", reader: node.Shim, path: at(filepath.Join(root, "containers")), damages: folderDamages, all: true},
+		{name: "root", reader: node.Shim, path: at(root), damages: fullDamages},
+		{name: "sockets", reader: node.Shim, path: at("/run/nodevirt"), damages: []damage{lostSockets}},
+		{name: "libvirt's run folder", reader: node.Libvirtd, path: at("/run/libvirt/qemu"), damages: folderDamages[:1], all: true},
 	}
 }
 
-// TestDamagedState damages each file that a node keeps of a VM, with its reader restarted. The guest runs on and is
-// shown, no file or device is open for writing in two QEMUs, and with the file back the VM can be removed.
-func TestDamagedState(t *testing.T) {
-	for _, file := range []string{"record", "status", "definition"} {
-		for damage, do := range damages {
-			if damage == "newer" && file != "record" {
-				continue
+// phases of a VM's life, by the number of calls of its beginning. In the last, QEMU ends while the daemon is away.
+var phases = map[string]int{"created": started - 1, "running": started, "ended": started}
+
+// damaged is a round: what is damaged, how, in which phase of a VM's life.
+type damaged struct {
+	thing
+	damage
+	phase string
+}
+
+func (d damaged) String() string {
+	return strings.Join([]string{d.thing.name, d.damage.name, d.phase}, " ")
+}
+
+// makes reports whether there is such a round.
+func (d damaged) makes() bool {
+	unborn := map[string]bool{"status": true, "console": true}
+	switch {
+	case d.phase == "created" && (unborn[d.thing.name] || d.damage.name == "older" || d.thing.name == "definition"):
+		return false // there is no such file yet
+	case d.damage.name == "older" || d.damage.name == "newer":
+		return d.thing.name == "record" || d.thing.name == "sandbox record" && d.damage.name == "newer"
+	case d.phase == "running" && d.live != nil:
+		return slices.Contains(d.live, d.damage.name)
+	case d.phase == "ended" && d.thing.name == "status":
+		return false // libvirtd removes it when QEMU ends
+	}
+	return true
+}
+
+// everyDamage are all rounds.
+func everyDamage() (all []damaged) {
+	for _, t := range things() {
+		for _, how := range t.damages {
+			for _, phase := range []string{"created", "running", "ended"} {
+				if d := (damaged{t, how, phase}); d.makes() {
+					all = append(all, d)
+				}
 			}
-			t.Run(file+" "+damage, func(t *testing.T) {
-				r := begin(t)
-				r.does(t, life[:started]...)
-				k := r.kept()[file]
-				before := processes(r.domain())
-				r.loses(t, k.reader)
-				whole, err := os.ReadFile(k.path)
-				assert.NilError(t, err)
-				assert.NilError(t, do(k.path, whole))
-				assert.NilError(t, resume(t.Context(), k.reader))
-
-				assert.NilError(t, answers(t.Context()))
-				if now := processes(r.domain()); fmt.Sprint(now) != fmt.Sprint(before) {
-					t.Errorf("its QEMU was %v and is %v", before, now)
-				}
-				if list, err := r.containers(t.Context()); err != nil || len(list) != 1 || list[0] != r.container {
-					t.Errorf("of the pod there are the containers %q, %v", list, err)
-				}
-				assert.NilError(t, exclusive())
-
-				assert.NilError(t, suite.Kill(t.Context(), k.reader, syscall.SIGKILL))
-				assert.NilError(t, os.WriteFile(k.path, whole, 0o600))
-				assert.NilError(t, resume(t.Context(), k.reader))
-				assert.NilError(t, r.look(t.Context()))
-			})
 		}
+	}
+	return all
+}
+
+// TestDamagedState has each kind of damage, and damages each thing, once while its guest runs.
+func TestDamagedState(t *testing.T) {
+	had := map[string]bool{}
+	for _, d := range everyDamage() {
+		if d.phase != "running" || had[d.thing.name] && had[d.damage.name] {
+			continue
+		}
+		had[d.thing.name], had[d.damage.name] = true, true
+		t.Run(d.String(), d.run)
+	}
+}
+
+// TestDamagedRounds draws rounds from seeds: make test-faults ROUNDS=300 FLAGS=-run=TestDamagedRounds.
+func TestDamagedRounds(t *testing.T) {
+	all := everyDamage()
+	for i := range uint64(*rounds) {
+		d := all[rand.New(rand.NewPCG(*seed+i, 2)).IntN(len(all))]
+		t.Run(fmt.Sprintf("%d %s", *seed+i, d), d.run)
+	}
+}
+
+// damagedVMI has a block device and a file that the pod's next attempt would write to, too.
+const damagedVMI = `{
+	"domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "block", "disk": {"bus": "virtio"}},
+		{"name": "files", "disk": {"bus": "virtio"}}, {"name": "seed", "cdrom": {"bus": "scsi"}}]}},
+	"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "block", "persistentVolumeClaim": {"claimName": "a"}},
+		{"name": "files", "persistentVolumeClaim": {"claimName": "b"}}, {"name": "seed", "cloudInitNoCloud": {"userData": "password: ` + password + `"}}]}`
+
+// run damages what the node keeps of a VM, with its reader restarted. Each guest runs on and is shown, no file or device
+// is open for writing in two QEMUs, also if the kubelet tries again, and when the fault has gone all is as before.
+func (d damaged) run(t *testing.T) {
+	device, files := loopfs.Device(t, records.DiskBytes), t.TempDir()
+	r := begin(t)
+	r.config.Annotations = map[string]string{
+		vmspec.AnnotationVMI: damagedVMI, vmspec.AnnotationBlankDisks: "files=" + strconv.Itoa(records.DiskBytes),
+	}
+	r.guest.Devices = []*runtimeapi.Device{{ContainerPath: "/dev/block", HostPath: device, Permissions: "mrw"}}
+	r.guest.Mounts = []*runtimeapi.Mount{{ContainerPath: "/volumes/files", HostPath: files}}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s\n%s", suite.LogTail(node.Shim, 30), suite.LogTail(node.Libvirtd, 5))
+		}
+	})
+	r.does(t, life[:started-1]...)
+	path := d.path(r)
+	older, _ := os.ReadFile(outside(path)) // there may be none yet
+	if d.phase != "created" {
+		r.does(t, life[started-1])
+	}
+	before := processes(r.domain())
+	r.loses(t, d.reader)
+	whole, err := os.ReadFile(outside(path))
+	if err != nil && !errors.Is(err, syscall.EISDIR) {
+		t.Fatal(err)
+	}
+	undo, err := d.do(t.Context(), path, whole, older)
+	restored := false
+	restore := func(ctx context.Context) error {
+		if restored {
+			return nil
+		}
+		restored = true
+		_ = suite.Kill(ctx, d.reader, syscall.SIGKILL) // it may have failed to start
+		err := undo(ctx)
+		return errors.Join(err, os.RemoveAll(shimRoot("broken", r.id+".json")), resume(ctx, d.reader))
+	}
+	t.Cleanup(func() { assert.NilError(t, restore(context.WithoutCancel(t.Context()))) })
+	assert.NilError(t, err)
+	if d.phase == "ended" {
+		killAll(r.domain())
+		before = nil
+	}
+	assert.NilError(t, resume(t.Context(), d.reader))
+
+	assert.NilError(t, d.shown(t.Context(), r))
+	if now := processes(r.domain()); d.phase != "created" && !slices.Equal(now, before) {
+		t.Errorf("its QEMU was %v and is %v", before, now)
+	}
+	d.again(t, r)
+	assert.NilError(t, exclusive())
+	assert.NilError(t, restore(t.Context()))
+	assert.NilError(t, r.look(t.Context()))
+	if now := processes(r.domain()); d.phase == "running" && !slices.Equal(now, before) {
+		t.Errorf("without the fault, its QEMU was %v and is %v", before, now)
+	}
+}
+
+// shown returns an error unless each guest that runs is in the list of containers, and steady guests run.
+func (d damaged) shown(ctx context.Context, r *round) error {
+	for _, g := range suite.steady {
+		if err := g.echoes(); err != nil {
+			return fmt.Errorf("guest %s: %w", g.name, err)
+		}
+	}
+	if !d.all {
+		if err := converge(ctx, answers); err != nil {
+			return err
+		}
+	}
+	reply, err := suite.cri.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return err
+	}
+	listed := map[string]bool{}
+	for _, c := range reply.GetContainers() {
+		listed[c.GetId()] = true
+	}
+	guests := map[string]string{}
+	for _, g := range suite.steady {
+		guests[g.name] = g.container
+	}
+	if runs(r.domain()) {
+		guests[r.name] = r.container
+	}
+	for name, id := range guests {
+		if !listed[id] {
+			return fmt.Errorf("guest %s runs, and its container %s is not listed", name, id)
+		}
+	}
+	return nil
+}
+
+// again does what a kubelet does next: it starts the container, or the next attempt. One QEMU of the pod runs at the most.
+func (d damaged) again(t *testing.T, r *round) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	next := *r.pod
+	next.guest = proto.CloneOf(r.guest)
+	next.guest.Metadata.Attempt++
+	calls := life[started-1 : started]
+	if d.phase != "created" {
+		calls = life[1:started]
+	}
+	var err error
+	for _, c := range calls {
+		if err = c.do(ctx, &next); err != nil {
+			break
+		}
+	}
+	if all := processes(r.domain()); len(all) > 1 || d.phase == "running" && err == nil {
+		t.Errorf("the next attempt: %v; QEMUs %v", err, all)
+	}
+	wrong := slices.Contains([]string{"missing", "empty", "garbage", "unreadable"}, d.damage.name)
+	if d.phase == "created" && d.thing.name == "overlay" && wrong && err == nil {
+		t.Error("a VM starts with a damaged disk")
+	}
+	if d.phase == "created" && d.thing.name == "seed" && (d.damage.name == "empty" || d.damage.name == "missing") && err != nil {
+		t.Errorf("the seed is not written again: %v", err)
 	}
 }
 
