@@ -39,6 +39,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/hostcpu"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/nodelabels"
+	"github.com/nodevirt/nodevirt/shim/nodeproblems"
 	"github.com/nodevirt/nodevirt/shim/podstatus"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/share"
@@ -91,7 +92,9 @@ func Run(ctx context.Context, c config.Config, version string, log *slog.Logger)
 	}
 	defer func() { _ = client.Close() }()
 	kubelet := nodelabels.NewKubelet(c.Listen)
-	vms, disks, labels, err := newVMs(ctx, c, log, backend, client, kubelet, measures, traces)
+	problems := &nodeproblems.Problems{}
+	measures.CollectProblems(problems.All)
+	vms, disks, labels, err := newVMs(ctx, c, log, backend, client, kubelet, problems, measures, traces)
 	if err != nil {
 		return err
 	}
@@ -109,7 +112,7 @@ func Run(ctx context.Context, c config.Config, version string, log *slog.Logger)
 	front := cri.New(cri.Options{ //nolint:contextcheck // each call uses its client's context
 		Backend: backend, Streams: streams,
 		Sandboxes: vms.Sandboxes, Containers: vms.Lifecycle, Reports: vms.Reports, Guests: vms.Guests, Events: vms.Events, Checkpoints: vms.Saves,
-		Handler: c.Handler, SandboxHandler: c.Containerd.SandboxHandler, Logger: log, Heard: kubelet.Hear, Metrics: measures, Tracing: traces,
+		Handler: c.Handler, SandboxHandler: c.Containerd.SandboxHandler, Logger: log, Heard: kubelet.Hear, Problems: problems.All, Metrics: measures, Tracing: traces,
 	})
 	server := front.GRPC()
 
@@ -119,6 +122,11 @@ func Run(ctx context.Context, c config.Config, version string, log *slog.Logger)
 	defer endWatching()
 	group.Go(func() error { return vms.Run(watching) })
 	group.Go(func() error { labels.Run(ctx); return nil })
+	group.Go(func() error {
+		nodelabels.NewCondition(c.Kubernetes.Kubeconfig, problems.All, log).Run(ctx)
+		return nil
+	})
+	group.Go(func() error { watchRoom(ctx, c.Libvirt.Run, problems, log); return nil })
 	group.Go(func() error { return serve(server, listener) })
 	group.Go(streams.Serve)
 	group.Go(func() error {
@@ -144,7 +152,7 @@ func Run(ctx context.Context, c config.Config, version string, log *slog.Logger)
 }
 
 // newVMs creates the parts of package vm and their dependencies.
-func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client, kubelet *nodelabels.Kubelet, measures *metrics.Metrics, traces *tracing.Tracing) (*vm.VMs, *disk.Disks, *nodelabels.Writer, error) {
+func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client, kubelet *nodelabels.Kubelet, problems *nodeproblems.Problems, measures *metrics.Metrics, traces *tracing.Tracing) (*vm.VMs, *disk.Disks, *nodelabels.Writer, error) {
 	converter, err := newConverter(c)
 	if err != nil {
 		return nil, nil, nil, err
@@ -242,6 +250,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		Driver:         driver,
 		Forks:          shared,
 		PodStatus:      podstatus.New(c.Kubernetes.Kubeconfig, log),
+		Problems:       problems,
 		PodLookup:      podstatus.NewLookup(c.Kubernetes.Kubeconfig),
 		Metrics:        measures,
 		Tracing:        traces,

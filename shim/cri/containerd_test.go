@@ -23,6 +23,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/metrics"
+	"github.com/nodevirt/nodevirt/shim/nodeproblems"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/tpm"
 	"github.com/nodevirt/nodevirt/shim/virtiofs"
@@ -104,7 +105,9 @@ func TestContainerd(t *testing.T) {
 		t.Fatal(err)
 	}
 	vms := realVMs(t, n, backend, records)
+	var problems []nodeproblems.Problem
 	front := New(Options{
+		Problems:  func() []nodeproblems.Problem { return problems },
 		Backend:   backend,
 		Sandboxes: vms.Sandboxes, Containers: vms.Lifecycle, Reports: vms.Reports, Guests: vms.Guests, Events: vms.Events,
 		Handler: "vm", Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New(),
@@ -140,6 +143,15 @@ func TestContainerd(t *testing.T) {
 	if reply, err := pods.Status(t.Context(), &runtimeapi.StatusRequest{}); err != nil ||
 		!slices.ContainsFunc(reply.GetRuntimeHandlers(), func(h *runtimeapi.RuntimeHandler) bool { return h.GetName() == "vm" }) {
 		t.Errorf("handlers: %v, %v", reply.GetRuntimeHandlers(), err)
+	}
+
+	// The verbose status alone has the node's problems.
+	problems = []nodeproblems.Problem{{Reason: nodeproblems.PodsLost, Message: "give it back"}}
+	for verbose, want := range map[bool]string{false: "", true: `[{"reason":"PodsLost","message":"give it back"}]`} {
+		reply, err := pods.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: verbose})
+		if err != nil || reply.GetInfo()[nodeproblems.Info] != want || verbose && len(reply.GetInfo()) < 2 {
+			t.Errorf("verbose %t: %v, %v", verbose, reply.GetInfo(), err)
+		}
 	}
 
 	// A pod of the host's network can't hold a VM: one that says that it wants to is not made.

@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/metrics"
+	"github.com/nodevirt/nodevirt/shim/nodeproblems"
 	"github.com/nodevirt/nodevirt/tracing"
 )
 
@@ -63,6 +64,8 @@ type Options struct {
 	Logger                  *slog.Logger
 	// Heard is called when the runtime's status is asked for; nil for none.
 	Heard func()
+	// Problems returns what is wrong with the node; nil for nothing.
+	Problems func() []nodeproblems.Problem
 	// Metrics counts each call.
 	Metrics *metrics.Metrics
 	// Tracing traces the calls that start VMs; nil for none.
@@ -96,8 +99,12 @@ func New(o Options) *Server {
 	if heard == nil {
 		heard = func() {}
 	}
+	problems := o.Problems
+	if problems == nil {
+		problems = func() []nodeproblems.Problem { return nil }
+	}
 	for _, calls := range []map[string]route{
-		(&statusCalls{handler: o.Handler, sandboxHandler: o.SandboxHandler, heard: heard}).routes(),
+		(&statusCalls{handler: o.Handler, sandboxHandler: o.SandboxHandler, heard: heard, problems: problems}).routes(),
 		pods.routes(),
 		(&podCheckpointCalls{find: find, pods: pods, containers: o.Containers, reports: o.Reports, checkpoints: o.Checkpoints}).routes(),
 		(&containerCalls{find: find, containers: o.Containers, checkpoints: o.Checkpoints}).routes(),

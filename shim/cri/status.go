@@ -1,11 +1,18 @@
 package cri
 
-import runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+import (
+	"encoding/json"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/nodeproblems"
+)
 
 // statusCalls is the call for the runtime's status, which the kubelet asks for every few seconds.
 type statusCalls struct {
 	handler, sandboxHandler string
 	heard                   func()
+	problems                func() []nodeproblems.Problem
 }
 
 func (s *statusCalls) routes() map[string]route {
@@ -35,7 +42,19 @@ func (s *statusCalls) get(c *call) error {
 			ours.Features = h.GetFeatures()
 		}
 	}
-	more, err := encode(&runtimeapi.StatusResponse{RuntimeHandlers: []*runtimeapi.RuntimeHandler{ours}})
+	added := &runtimeapi.StatusResponse{RuntimeHandlers: []*runtimeapi.RuntimeHandler{ours}}
+	var asked runtimeapi.StatusRequest
+	if err := decode(f, &asked); err != nil {
+		return err
+	}
+	if problems := s.problems(); asked.GetVerbose() && len(problems) > 0 {
+		text, err := json.Marshal(problems)
+		if err != nil {
+			return err
+		}
+		added.Info = map[string]string{nodeproblems.Info: string(text)}
+	}
+	more, err := encode(added)
 	if err != nil {
 		return err
 	}

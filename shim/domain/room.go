@@ -39,9 +39,7 @@ func CheckRoom(runDir string) error {
 		}
 	}()
 	for i, size := range sizes {
-		// libvirtd writes a new file before it replaces the old one, and it may write other
-		// files of the domain.
-		size = 2*size + 4<<10
+		size = room(size)
 		need += size
 		path := filepath.Join(dir, roomFile+strconv.Itoa(i))
 		written = append(written, path)
@@ -53,11 +51,45 @@ func CheckRoom(runDir string) error {
 		return fmt.Errorf("check the room for the state of running guests: %w", err)
 	}
 	if err != nil {
-		return fmt.Errorf("%w below %s: %w; make room for %d KiB and %d files there (df -h %s; df -i %s): "+
-			"the next libvirtd kills each guest whose state it cannot write, and guests run on without libvirtd",
-			ErrNoRoom, dir, err, need>>10+1, len(sizes), dir, dir)
+		return noRoom(dir, err, need, len(sizes))
 	}
 	return nil
+}
+
+// FindRoom is CheckRoom for a node whose libvirtd may run: it only compares sizes, and so misses quotas. Files that it
+// would write could take the room that libvirtd needs at the same time.
+func FindRoom(runDir string) error {
+	dir := filepath.Join(runDir, "qemu")
+	sizes, err := stateSizes(dir)
+	if err != nil {
+		return fmt.Errorf("read the state of running guests: %w", err)
+	}
+	if len(sizes) == 0 {
+		return nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("find the room for the state of running guests: %w", os.NewSyscallError("statfs", err))
+	}
+	var need int64
+	for _, size := range sizes {
+		need += room(size)
+	}
+	full := st.Files > 0 && st.Ffree < uint64(len(sizes)) // a file system may not count its inodes
+	if free := int64(st.Bfree) * st.Frsize; full || free < need {
+		return noRoom(dir, fmt.Errorf("%d KiB and %d files are free", free>>10, st.Ffree), need, len(sizes))
+	}
+	return nil
+}
+
+// room returns what libvirtd needs for a domain whose file has a size: it writes a new file before it replaces the old
+// one, and it may write other files of the domain.
+func room(size int64) int64 { return 2*size + 4<<10 }
+
+func noRoom(dir string, cause error, need int64, files int) error {
+	return fmt.Errorf("%w below %s: %w; make room for %d KiB and %d files there (df -h %s; df -i %s): "+
+		"the next libvirtd kills each guest whose state it cannot write, and guests run on without libvirtd",
+		ErrNoRoom, dir, cause, need>>10+1, files, dir, dir)
 }
 
 // stateSizes returns the sizes of libvirtd's files of the domains whose QEMU runs.

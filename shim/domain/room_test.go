@@ -35,6 +35,9 @@ func TestCheckRoom(t *testing.T) {
 		if err := CheckRoom(run); errors.Is(err, ErrNoRoom) != full || !full && err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
+		if err := FindRoom(run); errors.Is(err, ErrNoRoom) != full || !full && err != nil {
+			t.Errorf("%s, by the sizes: %v", what, err)
+		}
 		left, err := filepath.Glob(filepath.Join(dir, roomFile+"*"))
 		if err != nil || len(left) > 0 {
 			t.Errorf("%s: left are %v, %v", what, left, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/cgroup"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/metrics"
+	"github.com/nodevirt/nodevirt/shim/nodeproblems"
 )
 
 type sourceFunc func(context.Context) metrics.Snapshot
@@ -33,6 +34,18 @@ func TestTwoOfOneName(t *testing.T) {
 	want := `kubevirt_vmi_cpu_usage_seconds_total{name="v",namespace="n",node="here"} 3` + "\n"
 	if status != http.StatusOK || strings.Count(body, "kubevirt_vmi_cpu_usage_seconds_total{") != 1 || !strings.Contains(body, want) {
 		t.Errorf("status %d:\n%s", status, body)
+	}
+}
+
+// TestProblems: each kind of problem has a series, also while a snapshot takes too long.
+func TestProblems(t *testing.T) {
+	m := metrics.New()
+	m.CollectProblems(func() []nodeproblems.Problem { return []nodeproblems.Problem{{Reason: nodeproblems.PodsLost}} })
+	status, body := serve(t, m)("/metrics")
+	for _, want := range []string{`nodevirt_node_problem{reason="PodsLost"} 1` + "\n", `nodevirt_node_problem{reason="NoRoomForLibvirtd"} 0` + "\n"} {
+		if status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("status %d, no %s", status, want)
+		}
 	}
 }
 

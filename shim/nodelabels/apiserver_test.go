@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,10 +15,11 @@ import (
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/nodeproblems"
 	"github.com/nodevirt/nodevirt/test/apiserver"
 )
 
-// TestAPIServer labels a node of a real API server, with a node's credential and rights.
+// TestAPIServer labels a node, and gives it its condition, of a real API server, with a node's credential and rights.
 func TestAPIServer(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "tokens")
@@ -40,6 +42,10 @@ func TestAPIServer(t *testing.T) {
 	if err := c.Create(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}} // as a kubelet writes
+	if err := c.Status().Update(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
 	w := New(kubeconfig, func(context.Context) (domain.Capabilities, error) {
 		return domain.Capabilities{Models: []string{"Nehalem"}, Machines: []string{"q35"}, Hyperv: []string{"ipi"}}, nil
 	}, slog.New(slog.NewTextHandler(t.Output(), nil)))
@@ -47,8 +53,16 @@ func TestAPIServer(t *testing.T) {
 	for end := time.Now().Add(2 * time.Minute); w.written == nil && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		w.step(t.Context())
 	}
+	NewCondition(kubeconfig, func() []nodeproblems.Problem {
+		return []nodeproblems.Problem{{Reason: nodeproblems.PodsLost, Message: "give it back"}}
+	}, slog.New(slog.NewTextHandler(t.Output(), nil))).step(t.Context())
 	if err := c.Get(t.Context(), kube.ObjectKeyFromObject(n), n); err != nil {
 		t.Fatal(err)
+	}
+	if all := n.Status.Conditions; len(all) != 2 || !slices.ContainsFunc(all, func(c corev1.NodeCondition) bool {
+		return c.Type == Degraded && c.Status == corev1.ConditionTrue && c.Reason == "PodsLost" && c.Message == "give it back"
+	}) {
+		t.Errorf("conditions %v", all)
 	}
 	for key, want := range map[string]string{
 		"kubernetes.io/hostname": "node-1", "cpu-model.node.kubevirt.io/EPYC": "", "cpu-model.node.kubevirt.io/Nehalem": "true",

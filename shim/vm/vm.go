@@ -46,6 +46,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
+	"github.com/nodevirt/nodevirt/shim/nodeproblems"
 	"github.com/nodevirt/nodevirt/shim/podstatus"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/tpm"
@@ -91,6 +92,7 @@ type Options struct {
 	Forks       *forks.Store
 	PodStatus   *podstatus.Writer
 	PodLookup   *podstatus.Lookup
+	Problems    *nodeproblems.Problems
 	Metrics     *metrics.Metrics
 	Tracing     *tracing.Tracing // nil for none
 	Logger      *slog.Logger
@@ -187,7 +189,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	var moves *move.Moves
 	conditions = report.NewConditions(vms, o.PodStatus, agents, func(r record.Container) string { return moves.Stays(r) })
 	sandboxes := sandbox.New(sandbox.Options{
-		Table: vms, Intents: o.Records, Pods: o.Pods, Unfinished: o.Unfinished, Conditions: conditions, Tasks: tasks, Silence: o.Network.Silence, Ready: o.Network.Ready, Logger: o.Logger,
+		Table: vms, Intents: o.Records, Pods: o.Pods, Unfinished: o.Unfinished, Conditions: conditions, Tasks: tasks, Silence: o.Network.Silence, Ready: o.Network.Ready, Problems: o.Problems, Logger: o.Logger,
 	})
 	events := &event.Broker{}
 	var life *lifecycle.Lifecycle

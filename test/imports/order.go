@@ -61,7 +61,7 @@ func layers() [][]string {
 			"shim/domain/fdpass", "shim/domain/landlock",
 			"shim/fields/...", "shim/hooks/domainxml", "shim/hooks/wire", "shim/hostcpu", "shim/iso", "shim/kubelet", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",
 			"shim/podstatus/condition", "shim/ramstream", "shim/stream", "shim/vm/background", "shim/vm/hotplug/order", "shim/vm/vmerrors",
-			"shim/shutdown", "shim/supervise", "shim/uefi", "shim/vhostmd", "shim/vmstate", "tracing",
+			"shim/nodeproblems", "shim/shutdown", "shim/supervise", "shim/uefi", "shim/vhostmd", "shim/vmstate", "tracing",
 		},
 	}
 }

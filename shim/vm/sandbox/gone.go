@@ -7,6 +7,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/nodeproblems"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 )
@@ -37,6 +38,7 @@ func (g *gone) remove(ctx context.Context, all []*runtimeapi.PodSandbox) (done b
 		}
 	}
 	refused := g.forgetful(lost, all)
+	g.problems.Set(nodeproblems.PodsLost, refused)
 	done = true
 	for _, r := range lost {
 		err := refused

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/nodeproblems"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
@@ -47,7 +48,13 @@ type Sandboxes struct {
 	tasks      *background.Tasks
 	silence    func(ctx context.Context, netns string, interfaces ...string) error
 	ready      func() error
+	problems   problems
 	log        *slog.Logger
+}
+
+// problems are the node's; [nodeproblems.Problems].
+type problems interface {
+	Set(r nodeproblems.Reason, err error)
 }
 
 // Options are what Sandboxes works with. All fields are needed.
@@ -62,12 +69,14 @@ type Options struct {
 	// Silence is netsetup's: it silences the network stack of a pod on some interfaces. Ready makes its next call short.
 	Silence func(ctx context.Context, netns string, interfaces ...string) error
 	Ready   func() error
-	Logger  *slog.Logger
+	// Problems are those of the node, which its administrator must solve.
+	Problems problems
+	Logger   *slog.Logger
 }
 
 // New returns Sandboxes.
 func New(o Options) *Sandboxes {
-	return &Sandboxes{table: o.Table, intents: o.Intents, pods: o.Pods, unfinished: o.Unfinished, conditions: o.Conditions, tasks: o.Tasks, silence: o.Silence, ready: o.Ready, log: o.Logger}
+	return &Sandboxes{table: o.Table, intents: o.Intents, pods: o.Pods, unfinished: o.Unfinished, conditions: o.Conditions, tasks: o.Tasks, silence: o.Silence, ready: o.Ready, problems: o.Problems, log: o.Logger}
 }
 
 // Check refuses a pod that can't hold a VM.

@@ -12,6 +12,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/nodeproblems"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
@@ -27,6 +28,7 @@ type node struct {
 	store      *vmtest.Store
 	pods       *vmtest.Pods
 	conditions *vmtest.Conditions
+	problems   nodeproblems.Problems
 	silenced   []string // network namespaces, with interfaces
 }
 
@@ -43,8 +45,9 @@ func onNode(t *testing.T, do func(t *testing.T, n *node)) {
 				n.silenced = append(n.silenced, netns+" "+strings.Join(interfaces, ","))
 				return nil
 			},
-			Ready:  func() error { return nil },
-			Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Ready:    func() error { return nil },
+			Problems: &n.problems,
+			Logger:   slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		do(t, n)
 	})
@@ -240,13 +243,16 @@ func TestContainerdForgets(t *testing.T) {
 		remove := func(context.Context, string) error { removed++; return nil }
 		must(t, n.Reconcile(t.Context(), remove))
 		time.Sleep(time.Hour)
+		if all := n.problems.All(); len(all) != 1 || all[0].Reason != nodeproblems.PodsLost || !strings.Contains(all[0].Message, "crictl stop -t 60 ID") {
+			t.Errorf("the node's problems are %v", all)
+		}
 		if removed > 1 || !n.Any("a") || n.Any("b") { // b has no VM
 			t.Errorf("removed %d; sandboxes %v", removed, n.table.Sandboxes())
 		}
 		must(t, n.table.Remove(v)) // crictl rm
 		time.Sleep(time.Hour)
-		if n.Any("a") {
-			t.Errorf("sandboxes %v", n.table.Sandboxes())
+		if n.Any("a") || len(n.problems.All()) > 0 {
+			t.Errorf("sandboxes %v, problems %v", n.table.Sandboxes(), n.problems.All())
 		}
 	})
 }

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
 	"github.com/nodevirt/nodevirt/shim/config"
+	"github.com/nodevirt/nodevirt/shim/nodeproblems"
 )
 
 // minContainerd is the oldest major version of containerd that the shim is tested with.
@@ -60,7 +62,7 @@ func checkShim(ctx context.Context, c config.Config) Finding {
 		return fail("set listen in the shim's config", "%v", err)
 	}
 	defer n.Close()
-	s, err := n.Pods.Status(ctx, &runtimeapi.StatusRequest{})
+	s, err := n.Pods.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return fail(remedy, "%s: %v", c.Listen, cli.Plain(err))
 	}
@@ -68,5 +70,21 @@ func checkShim(ctx context.Context, c config.Config) Finding {
 		return fail("start nodevirt-shim with this config, or pass doctor the shim's config with --config",
 			"%s answers, but has no runtime handler %q", c.Listen, c.Handler)
 	}
+	if found, has := lostPods(s.GetInfo()[nodeproblems.Info]); has {
+		return found
+	}
 	return ok("serves the runtime handler %q at %s", c.Handler, c.Listen)
+}
+
+// lostPods returns the finding that the VMs' pods are lost, from the problems that the shim reports. Doctor finds the
+// others by itself.
+func lostPods(text string) (Finding, bool) {
+	var problems []nodeproblems.Problem
+	_ = json.Unmarshal([]byte(text), &problems) // a shim of an earlier version reports none
+	for _, p := range problems {
+		if p.Reason == nodeproblems.PodsLost {
+			return Finding{Level: Lost, Detail: p.Message, Remedy: `see "containerd has lost its pods" in docs/node.md`}, true
+		}
+	}
+	return Finding{}, false
 }

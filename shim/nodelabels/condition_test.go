@@ -1,0 +1,61 @@
+package nodelabels
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/kubelet"
+	"github.com/nodevirt/nodevirt/shim/nodeproblems"
+)
+
+// TestCondition: the condition is written when it changes, again when that failed, and now and then.
+func TestCondition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var written []corev1.NodeCondition
+		away := true
+		var problems []nodeproblems.Problem
+		c := &Condition{
+			log: slog.New(slog.DiscardHandler),
+			write: func(_ context.Context, now corev1.NodeCondition) error {
+				if away {
+					return kubelet.ErrAway
+				}
+				written = append(written, now)
+				return nil
+			},
+			problems: func() []nodeproblems.Problem { return problems },
+		}
+		step := func(what string, count int, status corev1.ConditionStatus, reason, message string) {
+			t.Helper()
+			c.step(t.Context())
+			if len(written) != count {
+				t.Fatalf("%s: written %d times", what, len(written))
+			}
+			if count == 0 {
+				return
+			}
+			if last := written[count-1]; last.Type != Degraded || last.Status != status || last.Reason != reason || message != "" && last.Message != message {
+				t.Errorf("%s: %+v", what, last)
+			}
+		}
+		step("without an API server", 0, "", "", "")
+		away = false
+		step("at first", 1, corev1.ConditionFalse, "NoProblem", "")
+		since := written[0].LastTransitionTime
+		step("again", 1, corev1.ConditionFalse, "NoProblem", "")
+		time.Sleep(renew)
+		step("later", 2, corev1.ConditionFalse, "NoProblem", "")
+		if now := written[1]; !now.LastTransitionTime.Equal(&since) || now.LastHeartbeatTime.Equal(&since) {
+			t.Errorf("it changed at %v", now.LastTransitionTime)
+		}
+		problems = []nodeproblems.Problem{{Reason: nodeproblems.NoRoomForLibvirtd, Message: "make room"}, {Reason: nodeproblems.PodsLost, Message: "give it back"}}
+		step("with problems", 3, corev1.ConditionTrue, "NoRoomForLibvirtd", "make room; give it back")
+		problems = nil
+		step("in the end", 4, corev1.ConditionFalse, "NoProblem", "")
+	})
+}
