@@ -66,10 +66,8 @@ func things() []thing {
 	}
 }
 
-// phases of a VM's life, by the number of calls of its beginning. In the last, QEMU ends while the daemon is away.
-var phases = map[string]int{"created": started - 1, "running": started, "ended": started}
-
-// damaged is a round: what is damaged, how, in which phase of a VM's life.
+// damaged is a round: what is damaged, how, in which phase of a VM's life: created, running or ended. In the last, QEMU
+// ends while the daemon is away.
 type damaged struct {
 	thing
 	damage
