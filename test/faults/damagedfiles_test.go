@@ -88,8 +88,8 @@ func (d damaged) makes() bool {
 		return d.thing.name == "record" || d.thing.name == "sandbox record" && d.damage.name == "newer"
 	case d.phase == "running" && d.live != nil:
 		return slices.Contains(d.live, d.damage.name)
-	case d.phase == "ended" && d.thing.name == "status":
-		return false // libvirtd removes it when QEMU ends
+	case d.phase == "ended" && (d.thing.name == "status" || d.thing.name == "definition" || d.thing.name == "sockets"):
+		return false // the end removes them, so nothing must put them back
 	}
 	return true
 }
