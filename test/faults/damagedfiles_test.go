@@ -71,11 +71,14 @@ func things() []thing {
 type damaged struct {
 	thing
 	damage
+
 	phase string
+	// others are daemons that are restarted with the reader.
+	others []string
 }
 
 func (d damaged) String() string {
-	return strings.Join([]string{d.thing.name, d.damage.name, d.phase}, " ")
+	return strings.Join(append([]string{d.thing.name, d.damage.name, d.phase}, d.others...), " ")
 }
 
 // makes reports whether there is such a round.
@@ -99,7 +102,7 @@ func everyDamage() (all []damaged) {
 	for _, t := range things() {
 		for _, how := range t.damages {
 			for _, phase := range []string{"created", "running", "ended"} {
-				if d := (damaged{t, how, phase}); d.makes() {
+				if d := (damaged{thing: t, damage: how, phase: phase}); d.makes() {
 					all = append(all, d)
 				}
 			}
@@ -124,7 +127,13 @@ func TestDamagedState(t *testing.T) {
 func TestDamagedRounds(t *testing.T) {
 	all := everyDamage()
 	for i := range uint64(*rounds) {
-		d := all[rand.New(rand.NewPCG(*seed+i, 2)).IntN(len(all))]
+		r := rand.New(rand.NewPCG(*seed+i, 2))
+		d := all[r.IntN(len(all))]
+		for _, name := range []string{node.Containerd, node.Libvirtd, node.Shim} {
+			if name != d.reader && r.IntN(3) == 0 {
+				d.others = append(d.others, name)
+			}
+		}
 		t.Run(fmt.Sprintf("%d %s", *seed+i, d), d.run)
 	}
 }
@@ -158,7 +167,8 @@ func (d damaged) run(t *testing.T) {
 		r.does(t, life[started-1])
 	}
 	before := processes(r.domain())
-	r.loses(t, d.reader)
+	down := append([]string{d.reader}, d.others...)
+	r.loses(t, down...)
 	whole, err := os.ReadFile(outside(path))
 	if err != nil && !errors.Is(err, syscall.EISDIR) {
 		t.Fatal(err)
@@ -180,7 +190,7 @@ func (d damaged) run(t *testing.T) {
 		killAll(r.domain())
 		before = nil
 	}
-	assert.NilError(t, resume(t.Context(), d.reader))
+	assert.NilError(t, resume(t.Context(), down...))
 
 	assert.NilError(t, d.shown(t.Context(), r))
 	if now := processes(r.domain()); d.phase != "created" && !slices.Equal(now, before) {
