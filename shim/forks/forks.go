@@ -23,15 +23,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nodevirt/nodevirt/shim/budget"
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
-	"github.com/nodevirt/nodevirt/shim/domain/ramfd"
-	"github.com/nodevirt/nodevirt/shim/ramstream"
 )
 
 // ErrNotShared says that VMs can't share the memory of a checkpoint. Each can have its own.
@@ -266,145 +263,4 @@ func (s *Store) drop(k key, e *entry) {
 	e.ram.Close()
 	e.ram, e.rest = nil, nil
 	e.grants.release()
-}
-
-// grow gives more bytes to a grant of a namespace. While there are none, it drops what no VM uses, the least recently
-// used first: of the namespace, and then of all.
-func (s *Store) grow(namespace string, g *budget.Grant, n int64) error {
-	err := g.Grow(n)
-	for err != nil && s.evict(namespace) {
-		err = g.Grow(n)
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNotShared, err)
-	}
-	return nil
-}
-
-// evict drops one entry, and reports whether there was one.
-func (s *Store) evict(namespace string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var of key
-	var oldest *entry
-	for k, e := range s.shared {
-		select {
-		case <-e.made:
-		default:
-			continue
-		}
-		if !e.idle() {
-			continue
-		}
-		own := e.namespace == namespace
-		if oldest == nil || own != (oldest.namespace == namespace) && own || own == (oldest.namespace == namespace) && e.last.Before(oldest.last) {
-			of, oldest = k, e
-		}
-	}
-	if oldest == nil {
-		return false
-	}
-	s.drop(of, oldest)
-	return true
-}
-
-// split makes RAM of a checkpoint's stream.
-func (s *Store) split(ctx context.Context, e *entry, m checkpoint.Manifest, size int64, from *os.File) (_ *os.File, rest []byte, err error) {
-	fd, err := unix.MemfdCreate("nodevirt-ram", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make shared RAM: %w", err)
-	}
-	ram := os.NewFile(uintptr(fd), "nodevirt-ram")
-	defer func() {
-		if err != nil {
-			ram.Close()
-		}
-	}()
-	if err := ram.Truncate(size); err != nil {
-		return nil, nil, fmt.Errorf("make shared RAM: %w", err)
-	}
-	stream, err := checkpoint.OpenMemory(from, m)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer stream.Close()
-	pages, devices := &bounded{store: s, of: e, to: ram}, &devices{store: s, of: e}
-	if err := ramstream.Split(checkpoint.Within(ctx, stream), ramfd.Block, size, pages, devices); err != nil {
-		if errors.Is(err, ramstream.ErrFormat) {
-			err = fmt.Errorf("%w: %w", ErrNotShared, err)
-		}
-		return nil, nil, err
-	}
-	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
-	if _, err := unix.FcntlInt(ram.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		return nil, nil, fmt.Errorf("seal shared RAM: %w", err)
-	}
-	return ram, bytes.Clone(devices.b), nil
-}
-
-// Collect removes what no VM has used for five minutes. used reports whether a VM goes on, or went on,
-// from memory with a checksum.
-func (s *Store) Collect(used func(sum string) bool) error {
-	s.mu.Lock()
-	for k, e := range s.shared {
-		if e.used = used(k.sum); e.used {
-			e.last = time.Now()
-		}
-		if e.idle() && time.Since(e.last) > keep {
-			s.drop(k, e)
-		}
-	}
-	s.mu.Unlock()
-	all, err := os.ReadDir(s.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, f := range all {
-		info, err := f.Info()
-		if err != nil || used(f.Name()) || time.Since(info.ModTime()) < keep {
-			continue
-		}
-		// The link of a container that has not started keeps the file for a restart of the shim.
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {
-			continue
-		}
-		errs = append(errs, os.Remove(filepath.Join(s.dir, f.Name())))
-	}
-	return errors.Join(errs...)
-}
-
-// bounded writes an entry's RAM within the store's limits.
-type bounded struct {
-	store *Store
-	of    *entry
-	to    io.WriterAt
-}
-
-func (b *bounded) WriteAt(p []byte, at int64) (int, error) {
-	if err := b.store.grow(b.of.namespace, b.of.grants.ram, int64(len(p))); err != nil {
-		return 0, err
-	}
-	return b.to.WriteAt(p, at)
-}
-
-// devices keeps what is not RAM, within the store's limits.
-type devices struct {
-	store *Store
-	of    *entry
-	b     []byte
-}
-
-func (d *devices) Write(p []byte) (int, error) {
-	if len(d.b)+len(p) > MaxOutline {
-		return 0, fmt.Errorf("%w: the devices have more than %d bytes", ErrNotShared, MaxOutline)
-	}
-	if err := d.store.grow(d.of.namespace, d.of.grants.outline, int64(len(p))); err != nil {
-		return 0, err
-	}
-	d.b = append(d.b, p...)
-	return len(p), nil
 }
