@@ -119,7 +119,7 @@ func sending(w work, target order.Identity) order.Sending {
 		c = migrationpolicy.Configure(nil, config.Config{}.Migrations())
 	}
 	return order.Sending{
-		Migration: named(w.m), Target: target, Bandwidth: c.BandwidthPerMigration.Value(), AutoConverge: *c.AllowAutoConverge,
+		Migration: named(w.m), Target: target, Node: w.target.Spec.NodeName, Bandwidth: c.BandwidthPerMigration.Value(), AutoConverge: *c.AllowAutoConverge,
 		Pause:   *c.AllowWorkloadDisruption,
 		PerGiB:  time.Duration(min(*c.CompletionTimeoutPerGiB, maxCopy)) * time.Second,
 		Timeout: copyTime(w.vmi, *c.CompletionTimeoutPerGiB),

@@ -144,6 +144,9 @@ func ready(v view) cond {
 		if v.node.deleted {
 			c.Message = "The guest's Node object was deleted, and the guest may still run"
 		}
+		if v.away != nil {
+			c.Message = v.elsewhere()
+		}
 	case v.pod.DeletionTimestamp != nil:
 		c.Reason, c.Message = kubevirt.PodTerminatingReason, "The pod of the virtual machine is being terminated"
 	default:

@@ -108,6 +108,9 @@ func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 
 // unknown says why it is not known whether a guest runs, and how to have it start elsewhere.
 func (v view) unknown(node string) string {
+	if v.away != nil {
+		return v.elsewhere()
+	}
 	if v.node.deleted {
 		return fmt.Sprintf("The Node object of %s was deleted, and the guest may still run there. The guest starts elsewhere "+
 			"when it has ended, or when the node has given no sign of life for %s.", node, patience(v.pod))

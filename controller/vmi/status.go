@@ -90,6 +90,8 @@ func reason(v view) string {
 		return "PodLost"
 	case v.pod == nil:
 		return ""
+	case v.away != nil:
+		return ReasonGuestElsewhere
 	case c != nil && c.Terminated != nil && c.Terminated.Reason == ReasonSuspended:
 		return ReasonSuspended
 	case v.ended() && v.node.gone:

@@ -23,6 +23,8 @@ type view struct {
 	unresized string
 	// pvcs are the instance's PVCs, once its guest runs.
 	pvcs pod.PVCObjects
+	// away is where a migration that the instance does not know has taken the guest; nil for nowhere.
+	away *condition.Departure
 	// again is when to look at a deleted node again; 0 for never.
 	again time.Duration
 }
@@ -129,11 +131,13 @@ func (v view) terminal() bool {
 // phase returns the instance's phase.
 //
 //	Pending ──▶ Scheduling ──▶ Scheduled ──▶ Running ──▶ Succeeded, Failed
-//	(no pod)     (no node)      (a node)   ◀─▶ Unknown (the node is lost)
+//	(no pod)     (no node)      (a node)   ◀─▶ Unknown (the node is lost, or the guest elsewhere)
 func (v view) phase() kubevirt.VirtualMachineInstancePhase {
 	switch c := v.compute(); {
 	case v.pod == nil && !v.gone:
 		return kubevirt.Pending
+	case v.away != nil:
+		return kubevirt.Unknown
 	case v.ended():
 		if c != nil && c.Terminated != nil && c.Terminated.ExitCode == 0 {
 			return kubevirt.Succeeded

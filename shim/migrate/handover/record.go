@@ -46,6 +46,8 @@ type Record struct {
 	Reason string `json:"reason,omitempty"`
 	// Ended means that the node has carried out its decision.
 	Ended bool `json:"ended,omitempty"`
+	// Peer is the name of the target's node in a source's record, for messages; empty if the order did not name it.
+	Peer string `json:"peer,omitempty"`
 }
 
 // MayResume reports whether the node may resume the VM's guest, for a user or after

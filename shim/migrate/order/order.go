@@ -140,6 +140,8 @@ type Reception struct {
 type Sending struct {
 	Migration
 	Target Identity `json:"target"`
+	// Node is the name of the target's node, which the source's record keeps.
+	Node string `json:"node,omitempty"`
 	// Bandwidth bounds the copy, in bytes a second; 0 is no bound.
 	Bandwidth int64 `json:"bandwidth,omitempty"`
 	// AutoConverge allows QEMU to slow a guest down that writes faster than is copied.

@@ -65,6 +65,8 @@ const (
 	ReasonNodeShutdown = "NodeShutdown"
 	// ReasonMigrated: the guest runs on another node.
 	ReasonMigrated = "Migrated"
+	// ReasonHandedOver: the guest was handed over to another node, which had not answered when this one ended its copy.
+	ReasonHandedOver = "HandedOver"
 	// ReasonSuspended: the guest's memory is on a PVC, from which another pod goes on.
 	ReasonSuspended = "Suspended"
 	// ReasonMigrationRefused: the container waited for a guest that did not come.

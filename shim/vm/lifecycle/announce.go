@@ -138,9 +138,9 @@ func networksOf(r record.Container) []netsetup.Plan {
 	return slices.DeleteFunc(all, func(p netsetup.Plan) bool { return len(p.NICs) == 0 })
 }
 
-// leaveNetworks silences the pods of a guest that has left, or did not come.
+// leaveNetworks silences the pods of a guest that has left, or may have, or did not come.
 func (t *teardown) leaveNetworks(ctx context.Context, r record.Container) error {
-	if r.Reason != reasonMigrated && r.Reason != reasonRefused {
+	if r.Reason != reasonMigrated && r.Reason != reasonHandedOver && r.Reason != reasonRefused {
 		return nil
 	}
 	for _, p := range networksOf(r) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/move"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -135,19 +136,33 @@ func TestStartOfUnmovable(t *testing.T) {
 	})
 }
 
-// TestGuestLeft: a guest that runs on another node has not failed.
+// TestGuestLeft: a guest that a migration has taken, or may have, has neither failed nor powered off. The end says where it is.
 func TestGuestLeft(t *testing.T) {
-	onNode(t, func(t *testing.T, n *node) {
-		n.run(t)
-		id := n.started(t, "pod")
-		n.moves.SetLeft(id)
-		n.libvirt.End(n.rec(t, id).Domain.UUID, domain.ReasonDestroyed)
-		time.Sleep(time.Millisecond)
-		n.wantEnd(t, id, 0, "Migrated", "another node")
-		if len(n.network.Silent()) != 1 {
-			t.Error("the pod gets the addresses of the guest that has left, and is not silent")
-		}
-	})
+	for name, tt := range map[string]struct {
+		departure condition.Departure
+		reason    domain.Reason
+		code      int32
+		want      string
+	}{
+		"left":                     {condition.Departure{Node: "b", Migration: "m-1"}, domain.ReasonDestroyed, 0, "Migrated"},
+		"left, as by a power-off":  {condition.Departure{Node: "b", Migration: "m-1"}, domain.ReasonShutdown, 0, "Migrated"},
+		"handed over":              {condition.Departure{Node: "b", Migration: "m-1", Unanswered: true}, domain.ReasonDestroyed, 137, "HandedOver"},
+		"handed over, as by power": {condition.Departure{Node: "b", Migration: "m-1", Unanswered: true}, domain.ReasonShutdown, 137, "HandedOver"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onNode(t, func(t *testing.T, n *node) {
+				n.run(t)
+				id := n.started(t, "pod")
+				n.moves.SetLeft(id, tt.departure)
+				n.libvirt.End(n.rec(t, id).Domain.UUID, tt.reason)
+				time.Sleep(time.Millisecond)
+				n.wantEnd(t, id, tt.code, tt.want, tt.departure.Message())
+				if len(n.network.Silent()) != 1 {
+					t.Error("the pod gets the addresses of the guest that has left, and is not silent")
+				}
+			})
+		})
+	}
 }
 
 // TestAnnounce: a guest is announced for a while, as long as it is here, and again for a later reason.

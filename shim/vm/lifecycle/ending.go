@@ -12,20 +12,30 @@ type ending struct {
 }
 
 const (
-	reasonCompleted = condition.ReasonCompleted
-	reasonError     = condition.ReasonError
-	reasonPanicked  = condition.ReasonGuestPanicked
-	reasonOOMKilled = condition.ReasonOOMKilled
-	reasonMigrated  = condition.ReasonMigrated
-	reasonSuspended = condition.ReasonSuspended
-	reasonRefused   = condition.ReasonMigrationRefused
-	reasonShutdown  = condition.ReasonNodeShutdown
+	reasonCompleted  = condition.ReasonCompleted
+	reasonError      = condition.ReasonError
+	reasonPanicked   = condition.ReasonGuestPanicked
+	reasonOOMKilled  = condition.ReasonOOMKilled
+	reasonMigrated   = condition.ReasonMigrated
+	reasonHandedOver = condition.ReasonHandedOver
+	reasonSuspended  = condition.ReasonSuspended
+	reasonRefused    = condition.ReasonMigrationRefused
+	reasonShutdown   = condition.ReasonNodeShutdown
 
 	codeKilled  = 128 + 9  // of a process that SIGKILL ended
 	codeAborted = 128 + 6  // of a process that gave up by itself
 	codeStopped = 128 + 15 // of a process that SIGTERM ended
 	codeRefused = 1        // of a container whose guest did not come
 )
+
+// departed is the end of a container whose guest a migration has taken, or may have. It is no power-off, whoever has
+// ended what is left of the guest here.
+func departed(d condition.Departure) ending {
+	if d.Unanswered {
+		return ending{codeKilled, reasonHandedOver, d.Message()}
+	}
+	return ending{0, reasonMigrated, d.Message()}
+}
 
 // endingOf translates libvirt's reason for the end of a domain. unserved says that the shim
 // stopped it for want of a file system; oomKilled, panicked and unwatched are asked only

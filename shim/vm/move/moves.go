@@ -16,6 +16,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/migrate"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/attachment"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
@@ -245,10 +246,16 @@ func (m *Moves) Progress(v *table.VM) *domain.Job {
 	return one.job.Load()
 }
 
-// Left reports whether the VM's guest has left for another node. It reads memory alone.
-func (m *Moves) Left(v *table.VM) bool {
+// Departure returns where the VM's guest has gone, or may have; ok is false for a guest that this node has. It reads
+// memory alone.
+func (m *Moves) Departure(v *table.VM) (d condition.Departure, ok bool) {
 	one, _ := m.node.of(v).last()
-	return one != nil && one.ends() != nil && one.ends().Record().State == handover.Left
+	if one == nil || one.from() == nil {
+		return d, false
+	}
+	rec := one.from().Record()
+	d = condition.Departure{Node: rec.Peer, Migration: rec.Migration, Unanswered: rec.State == handover.HandedOver}
+	return d, d.Unanswered || rec.State == handover.Left
 }
 
 // Moving reports whether the VM's guest is moving between nodes. It reads memory alone.

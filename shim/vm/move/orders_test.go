@@ -19,6 +19,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/uefi"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
@@ -55,7 +56,7 @@ func TestIdentify(t *testing.T) {
 	}
 	_, err = do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: "../x"})
 	wantError(t, err, "is not a migration's UID")
-	if !r.MayResume(v) || r.Left(v) {
+	if !r.MayResume(v) || r.left(v) {
 		t.Error("the guest is not this node's")
 	}
 	_, err = do[order.Identity](t, r, r.vm(t, "b", uid), order.Identify, order.Migration{Migration: uid})
@@ -263,6 +264,48 @@ func TestReceiveMTUs(t *testing.T) {
 			n := v.Record().Network.NICs
 			assert.DeepEqual(t, []int{n[0].MTU, n[1].MTU}, tt.want)
 		})
+	}
+}
+
+// left reports whether a VM's guest has left for another node.
+func (r *rig) left(v *table.VM) bool {
+	d, ok := r.Departure(v)
+	return ok && !d.Unanswered
+}
+
+// TestWhereItWent: the record of a source says where the guest may be, also to the next shim.
+func TestWhereItWent(t *testing.T) {
+	r := newRig(t)
+	v := r.sends(t, order.Sending{Node: "node-b"})
+	if d, ok := r.Departure(v); ok {
+		t.Errorf("while it is copied: %+v", d)
+	}
+	if _, err := do[order.Report](t, r, v, order.Cancel, order.Migration{Migration: uid}); err != nil {
+		t.Fatal(err)
+	}
+	file := handover.NewFile(r.layout.Folder(v.Record().ID))
+	var rec handover.Record
+	until(t, func() bool {
+		var err error
+		rec, _, err = file.Get()
+		return err == nil && rec.Ended
+	})
+	if rec.Peer != "node-b" {
+		t.Fatalf("%+v", rec)
+	}
+	for state, want := range map[handover.State]condition.Departure{
+		handover.Kept:       {},
+		handover.HandedOver: {Node: "node-b", Migration: uid, Unanswered: true},
+		handover.Left:       {Node: "node-b", Migration: uid},
+	} {
+		rec.State = state
+		if err := file.Put(rec); err != nil {
+			t.Fatal(err)
+		}
+		r.Recover(v)
+		if d, ok := r.Departure(v); ok != (want.Node != "") || ok && d != want {
+			t.Errorf("%s: %+v, %t", state, d, ok)
+		}
 	}
 }
 

@@ -47,8 +47,8 @@ func TestRecoverSource(t *testing.T) {
 				if err != nil || s.State != string(tt.want) || s.Unsettled != (tt.want == handover.HandedOver) || s.Ended == s.Unsettled {
 					t.Errorf("%+v, %v", s, err)
 				}
-				if got := r.libvirt.Status(vmID); got != tt.status || r.MayResume(v) != tt.mayResume || r.Left(v) != (tt.want == handover.Left) {
-					t.Errorf("domain %s, may resume: %t, left: %t", got, r.MayResume(v), r.Left(v))
+				if got := r.libvirt.Status(vmID); got != tt.status || r.MayResume(v) != tt.mayResume || r.left(v) != (tt.want == handover.Left) {
+					t.Errorf("domain %s, may resume: %t, left: %t", got, r.MayResume(v), r.left(v))
 				}
 				if said := r.message() != ""; said != s.Unsettled {
 					t.Errorf("the condition says %q", r.message())
@@ -139,7 +139,7 @@ func TestBrokenRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Recover(v)
-	if r.MayResume(v) || r.Left(v) {
+	if r.MayResume(v) || r.left(v) {
 		t.Error("the guest is resumed")
 	}
 	_, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: uid})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/fields"
 	"github.com/nodevirt/nodevirt/shim/migrate"
 	"github.com/nodevirt/nodevirt/shim/migrate/compat"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
@@ -22,6 +23,9 @@ import (
 
 // patience bounds an order's calls to libvirtd.
 const patience = 30 * time.Second
+
+// maxName bounds the name of the target's node, in bytes: Kubernetes' own bound.
+const maxName = 253
 
 // leaving is the VM on the source, with its persistent state.
 type leaving struct {
@@ -185,6 +189,7 @@ func (m *sources) begin(ctx context.Context, v *table.VM, one *migration, a orde
 		return none, err
 	}
 	rec := handover.NewSending(one.uid, r.Domain.UUID)
+	rec.Peer = fields.Clip(a.Node, maxName)
 	if err := m.file(r).Put(rec); err != nil {
 		return none, errors.Join(err, machine.Sockets.Remove())
 	}
@@ -253,159 +258,4 @@ func (m *sources) pause(ctx context.Context, v *table.VM, one *migration) error 
 	defer one.mu.Unlock()
 	one.paused = true
 	return nil
-}
-
-// bounds limit a copy; 0 is no limit.
-type bounds struct {
-	timeout, stall time.Duration
-	// perGiB takes the place of timeout: it is that of a GiB of memory, which are bytes, or of a disk.
-	perGiB time.Duration
-	memory int64
-	// pause pauses the guest after that, which then counts twice; nil for a copy that ends then.
-	pause func(context.Context) error
-}
-
-// limit returns how long the copy may take. It grows when libvirt knows the disks' sizes.
-func (b bounds) limit(job *domain.Job) time.Duration {
-	if b.perGiB == 0 {
-		return b.timeout
-	}
-	const gib, most = 1 << 30, 365 * 24 * time.Hour
-	size := b.memory
-	if job != nil { // the guest may have got memory
-		size = max(size, int64(min(job.Total-job.DiskTotal, 1<<60))) + int64(min(job.DiskTotal, 1<<60))
-	}
-	return time.Duration(min(max((size+gib-1)/gib, 1), int64(most/b.perGiB)+1) * int64(b.perGiB))
-}
-
-// bound cancels a copy that takes too long, or stops.
-func (g *migration) bound(ctx context.Context, b bounds) {
-	begun, last, moved, paused, longest := time.Now(), int64(-1), time.Now(), false, time.Duration(0)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(time.Second):
-		}
-		if g.ends().Record().State != handover.Sending {
-			return // the copy is complete
-		}
-		if n := g.copied.Load(); n != last {
-			last, moved = n, time.Now()
-		}
-		longest = max(longest, b.limit(g.job.Load())) // libvirt may have no answer for a moment
-		limit := longest
-		if paused {
-			limit += limit
-		}
-		switch {
-		case limit > 0 && time.Since(begun) > limit && b.pause != nil:
-			if err := b.pause(ctx); err != nil {
-				g.stop(fmt.Errorf("the copy took more than %s and has been aborted: its guest can't be paused: %w", limit, err))
-			}
-			paused, b.pause = true, nil
-		case limit > 0 && time.Since(begun) > limit:
-			g.stop(fmt.Errorf("the copy took more than %s and has been aborted", limit))
-		case b.stall > 0 && time.Since(moved) > b.stall:
-			g.stop(fmt.Errorf("nothing was copied for %s: the copy has been aborted", b.stall))
-		}
-	}
-}
-
-const (
-	// measurePause is the time between two questions to libvirt for a copy's progress, and
-	// measureTime bounds one.
-	measurePause = time.Second
-	measureTime  = 5 * time.Second
-)
-
-// QEMU stops the guest when what is left takes no longer than a limit. Its own limit suits guests that
-// write much, and others would stop for nearly as long. So the limit is low first, and doubles each second
-// of the copy up to QEMU's.
-const (
-	firstDowntime = 30 * time.Millisecond
-	lastDowntime  = 300 * time.Millisecond
-)
-
-// limitDowntime sets QEMU's limit. Without it, the guest stops for longer.
-func (m *sources) limitDowntime(ctx context.Context, v *table.VM, to time.Duration) {
-	within, cancel := background.AtMost(ctx, measureTime)
-	defer cancel()
-	if err := m.o.Copies.LimitDowntime(within, v.Record().Domain.UUID, to); err != nil && ctx.Err() == nil {
-		table.Logger(m.o.Logger, v.Record()).Warn("limiting a migration's downtime failed", "error", err)
-	}
-}
-
-// measure keeps the progress of a copy, and lets the guest stop for longer the longer it takes. A libvirtd
-// that hangs leaves the progress unknown.
-func (m *sources) measure(ctx context.Context, one *migration, v *table.VM) {
-	defer one.job.Store(nil)
-	downtime := firstDowntime
-	for ctx.Err() == nil && one.ends().Record().State == handover.Sending {
-		within, cancel := background.AtMost(ctx, measureTime)
-		job, err := m.o.Copies.Job(within, v.Record().Domain.UUID)
-		cancel()
-		if err != nil {
-			job = nil
-		}
-		one.job.Store(job)
-		background.Sleep(ctx, measurePause)
-		if job != nil && downtime < lastDowntime && ctx.Err() == nil {
-			downtime = min(2*downtime, lastDowntime)
-			m.limitDowntime(ctx, v, downtime)
-		}
-	}
-}
-
-// askTime is how long a source asks the target before others can decide for it.
-const askTime = 5 * time.Second
-
-// settle carries out a source's decision, and asks the target for one if need be, until
-// that has ended or the shim does. err is what happened before.
-func (m *sources) settle(ctx context.Context, v *table.VM, one *migration, dial func(context.Context) (net.Conn, error), err error) {
-	log := table.Logger(m.o.Logger, v.Record())
-	if err != nil {
-		log.Warn("a migration failed", "migration", one.uid, "error", err)
-	}
-	for !one.source.Record().Ended {
-		if ctx.Err() != nil || exited(v) {
-			return // the next shim recovers it, or nothing is left of it
-		}
-		if one.source.Record().State == handover.HandedOver {
-			m.unsettled(v, one, true)
-		}
-		asking, cancel := context.WithTimeout(ctx, askTime)
-		if err := one.source.Recover(asking, dial); err != nil && ctx.Err() == nil {
-			log.Debug("settling a migration failed, retrying", "migration", one.uid, "error", err)
-		}
-		cancel()
-		if !one.source.Record().Ended {
-			background.Sleep(ctx, retryPause)
-		}
-	}
-	one.finished()
-	m.unsettled(v, one, false)
-	log.Info("a migration ended", "migration", one.uid, "state", one.source.Record().State, "reason", one.source.Record().Reason)
-	m.o.Life().Announce(v) // a guest that has stayed: the target's pod is removed only now
-	if err := m.o.Life().Settle(context.WithoutCancel(ctx), v); err != nil {
-		log.Error("asking for the state of a VM failed", "error", err)
-	}
-}
-
-// unsettledMessage says what to do about a guest that is paused because no answer came.
-const unsettledMessage = "the guest is handed over to another node, which does not answer; it is paused so that it never runs on both. " +
-	"It goes on when that node answers. If that node is gone for good, delete its Node object, or taint it with " +
-	"node.kubernetes.io/out-of-service"
-
-func (m *sources) unsettled(v *table.VM, one *migration, is bool) {
-	one.mu.Lock()
-	was := one.unsettled
-	one.unsettled = is
-	one.mu.Unlock()
-	switch {
-	case is && !was:
-		m.o.Conditions.SetUnsettled(v, unsettledMessage)
-	case !is:
-		m.o.Conditions.SetUnsettled(v, "")
-	}
 }

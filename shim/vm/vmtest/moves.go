@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 )
@@ -20,13 +21,13 @@ type Moves struct {
 
 	mu      sync.Mutex
 	others  map[string]bool // VMs whose guests other nodes may run
-	left    map[string]bool
+	left    map[string]condition.Departure
 	recover []string
 }
 
 // NewMoves returns Moves.
 func NewMoves(s *Script) *Moves {
-	return &Moves{script: s, others: map[string]bool{}, left: map[string]bool{}}
+	return &Moves{script: s, others: map[string]bool{}, left: map[string]condition.Departure{}}
 }
 
 // Check implements move's.
@@ -61,11 +62,12 @@ func (m *Moves) MayResume(v *table.VM) bool {
 	return !m.others[v.Record().ID]
 }
 
-// Left implements move's.
-func (m *Moves) Left(v *table.VM) bool {
+// Departure implements move's.
+func (m *Moves) Departure(v *table.VM) (condition.Departure, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.left[v.Record().ID]
+	d, ok := m.left[v.Record().ID]
+	return d, ok
 }
 
 // Do implements move's: it answers with the control and its argument.
@@ -88,9 +90,9 @@ func (m *Moves) SetElsewhere(id string, is bool) {
 	m.others[id] = is
 }
 
-// SetLeft says that a VM's guest has left.
-func (m *Moves) SetLeft(id string) {
+// SetLeft says where a VM's guest has gone.
+func (m *Moves) SetLeft(id string, d condition.Departure) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.left[id] = true
+	m.left[id] = d
 }
