@@ -180,31 +180,31 @@ func (r *rig) onlyItsOwnPods() {
 	c := &client{api: kubelet.New(r.kubeconfig)}
 	facts := running(false, "").conditions(time.Now())
 	other := r.pod("other", "node-2")
-	if err := c.patch(t.Context(), other, facts); err == nil || errors.Is(err, kubelet.ErrAway) {
+	if _, err := c.patch(t.Context(), other, facts); err == nil || errors.Is(err, kubelet.ErrAway) {
 		t.Errorf("of another node's pod: %v", err)
 	}
 	if c, err := r.find(t.Context(), other, condition.VMReady); err != nil || c.Type != "" {
 		t.Errorf("%+v, %v", c, err)
 	}
 	own := r.pod("own", nodeName)
-	if err := c.patch(t.Context(), own, facts); err != nil {
+	if version, err := c.patch(t.Context(), own, facts); err != nil || version == "" {
 		t.Errorf("report of the node's pod: %v", err)
 	}
 	was := own
 	was.UID = "of-another-pod-that-had-this-name"
-	if err := c.patch(t.Context(), was, facts); !errors.Is(err, kubelet.ErrGone) {
+	if _, err := c.patch(t.Context(), was, facts); !errors.Is(err, kubelet.ErrGone) {
 		t.Errorf("of a pod that is another one now: %v", err)
 	}
-	if _, err := c.conditions(t.Context(), was); !errors.Is(err, kubelet.ErrGone) {
+	if _, _, err := c.conditions(t.Context(), was); !errors.Is(err, kubelet.ErrGone) {
 		t.Errorf("of a pod that is another one now: %v", err)
 	}
 	was.Name = "nobody"
-	if err := c.patch(t.Context(), was, facts); !errors.Is(err, kubelet.ErrGone) {
+	if _, err := c.patch(t.Context(), was, facts); !errors.Is(err, kubelet.ErrGone) {
 		t.Errorf("of no pod: %v", err)
 	}
 	// What a pod's name could be were it a stranger's text stays one part of the path.
 	was.Name = "../../pods/own"
-	if err := c.patch(t.Context(), was, facts); err == nil {
+	if _, err := c.patch(t.Context(), was, facts); err == nil {
 		t.Error("a name with slashes reaches a pod")
 	}
 }

@@ -15,7 +15,8 @@ type client struct{ api *kubelet.Client }
 // status is the part of a pod that a client reads and writes.
 type status struct {
 	Metadata struct {
-		UID string `json:"uid"`
+		UID             string `json:"uid"`
+		ResourceVersion string `json:"resourceVersion,omitempty"`
 	} `json:"metadata"`
 	Status struct {
 		Conditions []Condition `json:"conditions"`
@@ -26,34 +27,39 @@ func path(pod Pod) []string {
 	return []string{"api", "v1", "namespaces", pod.Namespace, "pods", pod.Name}
 }
 
-// conditions returns the conditions in a pod's status.
-func (c *client) conditions(ctx context.Context, pod Pod) ([]Condition, error) {
+// conditions returns the conditions in a pod's status, and the pod's version.
+func (c *client) conditions(ctx context.Context, pod Pod) ([]Condition, string, error) {
 	body, err := c.api.Do(ctx, kubelet.Request{Method: http.MethodGet, Path: path(pod)})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	var answer status
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return nil, fmt.Errorf("read pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return nil, "", fmt.Errorf("read pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	if answer.Metadata.UID != pod.UID {
-		return nil, kubelet.ErrGone
+		return nil, "", kubelet.ErrGone
 	}
-	return answer.Status.Conditions, nil
+	return answer.Status.Conditions, answer.Metadata.ResourceVersion, nil
 }
 
-// patch writes conditions and leaves other conditions unchanged. The API server
+// patch writes conditions, leaves other conditions unchanged, and returns the pod's version. The API server
 // merges them by type, and refuses them if the pod has another UID.
-func (c *client) patch(ctx context.Context, pod Pod, conditions []Condition) error {
+func (c *client) patch(ctx context.Context, pod Pod, conditions []Condition) (string, error) {
 	var p status
 	p.Metadata.UID, p.Status.Conditions = pod.UID, conditions
 	body, err := json.Marshal(p)
 	if err != nil {
-		return err
+		return "", err
 	}
-	_, err = c.api.Do(ctx, kubelet.Request{
+	body, err = c.api.Do(ctx, kubelet.Request{
 		Method: http.MethodPatch, Path: append(path(pod), "status"), Query: "fieldManager=nodevirt-shim",
 		Type: "application/strategic-merge-patch+json", Metadata: true, Body: body,
 	})
-	return err
+	if err != nil {
+		return "", err
+	}
+	var answer status
+	_ = json.Unmarshal(body, &answer) // without a version the pod is read again
+	return answer.Metadata.ResourceVersion, nil
 }

@@ -31,6 +31,8 @@ type entry struct {
 	// written is what the API server has, by type. If it is nil the status must be
 	// read first, since an earlier shim may have written it.
 	written map[string]Condition
+	// version is the pod's when it was read or written last; empty if that is not known.
+	version string
 	// due is when to write, zero if nothing changed.
 	due time.Time
 	// last is when the last write was, space the least interval before the next.
@@ -58,6 +60,18 @@ func (e *entry) set(facts []Condition, now time.Time) {
 	case e.due.IsZero():
 		e.due = later(now.Add(collect), e.last.Add(e.space))
 	}
+}
+
+// seen schedules a read of a pod whose version is not the known one, and reports whether it has.
+func (e *entry) seen(version string, now time.Time) bool {
+	if version == e.version && !e.gone || e.failures > 0 || e.written == nil && !e.due.IsZero() {
+		return false // the pod is known, or is about to be read
+	}
+	e.gone, e.written = false, nil
+	if e.due.IsZero() {
+		e.due = later(now, e.last.Add(e.space))
+	}
+	return true
 }
 
 func later(a, b time.Time) time.Time {

@@ -15,11 +15,11 @@ const readyType = condition.VMReady
 
 // api is the API server.
 type api interface {
-	// conditions returns the conditions in a pod's status. It fails with kubelet.ErrGone if
+	// conditions returns the conditions in a pod's status, and the pod's version. It fails with kubelet.ErrGone if
 	// the pod of that name has another UID.
-	conditions(context.Context, Pod) ([]Condition, error)
-	// patch writes conditions and leaves other conditions unchanged.
-	patch(context.Context, Pod, []Condition) error
+	conditions(context.Context, Pod) (_ []Condition, version string, _ error)
+	// patch writes conditions, leaves other conditions unchanged, and returns the pod's version.
+	patch(context.Context, Pod, []Condition) (version string, _ error)
 }
 
 // Writer writes facts to the pods' statuses. Its methods may be called
@@ -107,6 +107,27 @@ func (w *Writer) Forget(pod Pod) {
 	}
 }
 
+// Seen compares the versions of the node's pods, by their UIDs, with those that the Writer knows, and reads the pods that
+// differ again. Another may have changed conditions, and the API server may have lost them, as after a restore of etcd:
+// what the Writer remembers to have written proves nothing. A pod that was gone may be there again.
+func (w *Writer) Seen(versions map[string]string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now, due := time.Now(), false
+	for uid, e := range w.entries {
+		if version, there := versions[uid]; there && e.seen(version, now) {
+			due = true
+		}
+	}
+	if !due {
+		return
+	}
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
 // Run writes facts until ctx ends.
 func (w *Writer) Run(ctx context.Context) {
 	if w.api == nil {
@@ -153,7 +174,7 @@ func (w *Writer) next() (*entry, time.Duration) {
 
 // write writes the changed conditions of a pod.
 func (w *Writer) write(ctx context.Context, e *entry) {
-	err := w.learn(ctx, e)
+	version, err := w.learn(ctx, e)
 	var changed []Condition
 	if err == nil {
 		w.mu.Lock()
@@ -161,7 +182,7 @@ func (w *Writer) write(ctx context.Context, e *entry) {
 		pod := e.pod
 		w.mu.Unlock()
 		if len(changed) > 0 {
-			err = w.api.patch(ctx, pod, changed)
+			version, err = w.api.patch(ctx, pod, changed)
 		}
 	}
 	if ctx.Err() != nil {
@@ -175,20 +196,21 @@ func (w *Writer) write(ctx context.Context, e *entry) {
 		e.failed(err, now)
 		return
 	}
+	e.version = version
 	e.wrote(changed, now)
 }
 
-// learn reads the conditions in a pod's status, unless they are known.
-func (w *Writer) learn(ctx context.Context, e *entry) error {
+// learn reads the conditions in a pod's status, unless they are known, and returns the pod's version.
+func (w *Writer) learn(ctx context.Context, e *entry) (string, error) {
 	w.mu.Lock()
-	known, pod := e.written != nil, e.pod
+	known, pod, version := e.written != nil, e.pod, e.version
 	w.mu.Unlock()
 	if known {
-		return nil
+		return version, nil
 	}
-	there, err := w.api.conditions(ctx, pod)
+	there, version, err := w.api.conditions(ctx, pod)
 	if err != nil {
-		return err
+		return "", err
 	}
 	written := map[string]Condition{}
 	for _, c := range there {
@@ -197,7 +219,7 @@ func (w *Writer) learn(ctx context.Context, e *entry) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e.written = written
-	return nil
+	return version, nil
 }
 
 // judge logs the first failure and the recovery, and delays requests while the API

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +26,9 @@ type server struct {
 	uid   string
 	there map[string]Condition
 	calls []string // GET, or PATCH with the types
-	fails error    // what each call ends with
+	// version grows with each change of the pod.
+	version int
+	fails   error // what each call ends with
 }
 
 func (s *server) call(pod Pod, what string) error {
@@ -39,13 +42,27 @@ func (s *server) call(pod Pod, what string) error {
 	return nil
 }
 
-func (s *server) conditions(_ context.Context, pod Pod) ([]Condition, error) {
+func (s *server) conditions(_ context.Context, pod Pod) ([]Condition, string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.there)), s.call(pod, "GET")
+	return slices.Collect(maps.Values(s.there)), strconv.Itoa(s.version), s.call(pod, "GET")
 }
 
-func (s *server) patch(_ context.Context, pod Pod, all []Condition) error {
+// versions are those of the list of pods.
+func (s *server) versions() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return map[string]string{s.uid: strconv.Itoa(s.version)}
+}
+
+// restore takes the pod back to former conditions, as a restore of etcd does.
+func (s *server) restore(to map[string]Condition, version int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.there, s.version = to, version
+}
+
+func (s *server) patch(_ context.Context, pod Pod, all []Condition) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var types []string
@@ -53,12 +70,13 @@ func (s *server) patch(_ context.Context, pod Pod, all []Condition) error {
 		types = append(types, strings.TrimPrefix(c.Type, "nodevirt.io/")+"="+c.Status)
 	}
 	if err := s.call(pod, "PATCH "+strings.Join(types, " ")); err != nil {
-		return err
+		return "", err
 	}
 	for _, c := range all {
 		s.there[c.Type] = c
 	}
-	return nil
+	s.version++
+	return strconv.Itoa(s.version), nil
 }
 
 // seen are the calls since the last look.
@@ -146,6 +164,49 @@ func TestFlapping(t *testing.T) {
 		if calls := s.seen(); len(calls) != 1 || !strings.HasPrefix(calls[0], "PATCH VMReady=False") {
 			t.Errorf("the end is reported by %v", calls)
 		}
+	})
+}
+
+// TestWrittenAlready: conditions that the API server has lost, or that another has changed, are written again. A pod that
+// has not changed is not read.
+func TestWrittenAlready(t *testing.T) {
+	run(t, func(t *testing.T, w *Writer, s *server) {
+		w.Set(pod, running(false, ""))
+		want(t, s, first)
+		w.Seen(s.versions())
+		time.Sleep(time.Hour)
+		want(t, s)
+		s.restore(map[string]Condition{}, 0) // a backup from before the start
+		w.Seen(s.versions())
+		time.Sleep(time.Minute)
+		want(t, s, "GET", first)
+		there := maps.Clone(s.there)
+		there[condition.VMReady] = Condition{Type: condition.VMReady, Status: "False"}
+		s.restore(there, 7)
+		w.Seen(s.versions())
+		time.Sleep(time.Minute)
+		want(t, s, "GET", "PATCH VMReady=True")
+		s.restore(s.there, 9) // the kubelet's own change
+		w.Seen(s.versions())
+		time.Sleep(time.Minute)
+		want(t, s, "GET")
+		w.Seen(s.versions())
+		w.Seen(map[string]string{"another": "1"})
+		time.Sleep(time.Minute)
+		want(t, s)
+	})
+}
+
+// TestThereAgain: a pod that was deleted and is in the API server again, as after a restore, has its conditions written.
+func TestThereAgain(t *testing.T) {
+	run(t, func(t *testing.T, w *Writer, s *server) {
+		s.uid = "another"
+		w.Set(pod, running(false, ""))
+		want(t, s, first)
+		s.uid = "u"
+		w.Seen(s.versions())
+		time.Sleep(time.Minute)
+		want(t, s, "GET", first)
 	})
 }
 
