@@ -39,6 +39,7 @@ type ends struct {
 	metrics    *metrics.Metrics
 	layout     layout.Layout
 	nodeStops  func(context.Context) bool
+	records    Records
 	log        *slog.Logger
 
 	down     *teardown
@@ -63,7 +64,7 @@ func newEnds(o Options, down *teardown, p *pending) *ends {
 		table: o.Table, domains: o.Domains, observer: o.Observer, processes: o.Processes, witness: o.Witness, libvirtd: o.Connection,
 		disks: o.DiskMaker, groups: o.Groups, agents: o.Agents, conditions: o.Conditions,
 		events: o.Events, owned: ownership{o.Pods, o.Observer, o.Domains, o.Logger}, moves: o.Moves, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
-		nodeStops: o.NodeStops, down: down, pending: p, errors: newDiskErrors(o),
+		nodeStops: o.NodeStops, records: o.Records, down: down, pending: p, errors: newDiskErrors(o),
 	}
 	if e.nodeStops == nil {
 		e.nodeStops = func(context.Context) bool { return false }
@@ -136,8 +137,8 @@ func (e *ends) finish(ctx context.Context, v *table.VM, r record.Container, reas
 	if s := r.Saving; s != nil && s.Complete {
 		return e.finishAs(ctx, v, r, ending{0, reasonSuspended, "the guest's memory is saved, and another pod can go on from it"})
 	}
-	if e.moves.Left(v) {
-		return e.finishAs(ctx, v, r, ending{0, reasonMigrated, "the guest runs on another node"})
+	if d, ok := e.moves.Departure(v); ok {
+		return e.finishAs(ctx, v, r, departed(d))
 	}
 	end := endingOf(reason, r.Domain.Name, func() bool { return e.oomKilled(r) }, state.unserved.Load, state.panicked.Load, state.unwatched.Load,
 		func() bool { return e.nodeStops(ctx) })

@@ -15,6 +15,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/tpm"
 	"github.com/nodevirt/nodevirt/shim/virtiofs"
@@ -258,8 +259,9 @@ type Groups interface {
 	OOMKills(r record.Container) (uint64, error)
 }
 
-// Records is what recovery reads; [record.Store].
+// Records is what recovery reads, and where ends outlive containers; [record.Store].
 type Records interface {
+	PutEnded(uid string, e record.Ended) error
 	Sweep() error
 	MoveBroken() ([]record.Broken, error)
 	Refused() ([]record.Refused, error)
@@ -301,8 +303,8 @@ type Moves interface {
 	MayResume(v *table.VM) bool
 	// Here reports whether the VM's guest is on this node, also while it is copied.
 	Here(v *table.VM) bool
-	// Left reports whether the VM's guest has left for another node.
-	Left(v *table.VM) bool
+	// Departure returns where the VM's guest has gone, or may have; ok is false for a guest that this node has.
+	Departure(v *table.VM) (d condition.Departure, ok bool)
 	// End refuses the guest that a VM waits for. If the guest came meanwhile, that is no error.
 	End(ctx context.Context, v *table.VM, reason string) error
 }

@@ -41,6 +41,42 @@ func TestStopOfADisownedGuest(t *testing.T) {
 	})
 }
 
+// TestEndIsRemembered: the end of a guest outlives its container, so that its pod does not start again here. That of a pod
+// which the controller did not make may.
+func TestEndIsRemembered(t *testing.T) {
+	for name, tt := range map[string]struct {
+		annotations map[string]string
+		run, kept   bool
+	}{
+		"ran":               {ofController(), true, true},
+		"never ran":         {ofController(), false, false},
+		"a pod of crictl's": {map[string]string{vmspec.AnnotationVMI: masqueradeVMI}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onNode(t, func(t *testing.T, n *node) {
+				n.run(t)
+				id, err := n.Create(t.Context(), n.addPod(t, "pod", tt.annotations), request(0))
+				must(t, err)
+				if tt.run {
+					must(t, n.Start(t.Context(), id))
+				}
+				n.script.Fail("Store.PutEnded", errors.New("no space left on device"))
+				must(t, n.Remove(t.Context(), id)) // all the same
+				n.script.Fail("Store.PutEnded", nil)
+				id, err = n.Create(t.Context(), n.addPod(t, "again", tt.annotations), request(0))
+				must(t, err)
+				if tt.run {
+					must(t, n.Start(t.Context(), id))
+				}
+				must(t, n.Remove(t.Context(), id))
+				if e, found, err := n.store.EndedOf("uid-again"); err != nil || found != tt.kept || found && e.Reason != "Error" {
+					t.Errorf("%+v, %t, %v", e, found, err)
+				}
+			})
+		})
+	}
+}
+
 // TestStopOfAnOwnedGuest: a guest whose pod exists, or is not reported missing, shuts down by itself.
 func TestStopOfAnOwnedGuest(t *testing.T) {
 	static := ofController()

@@ -40,6 +40,7 @@ func (e *ends) remove(ctx context.Context, v *table.VM) error {
 		return err
 	}
 	defer unlock()
+	e.remember(r)
 	if err := e.discard(ctx, v); err != nil {
 		err = whyUnavailable(e.groups, r, err)
 		return fmt.Errorf("remove VM container %q: %w%s", r.ID, err, stopRemedy(err))
@@ -47,6 +48,18 @@ func (e *ends) remove(ctx context.Context, v *table.VM) error {
 	table.Logger(e.log, r).Info("VM container removed")
 	e.events.Publish(r, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return nil
+}
+
+// remember records how a guest has ended that may run elsewhere by now: its pod must not start again here, whatever an API
+// server that went back in time says. A full disk must not keep a VM from being removed.
+func (e *ends) remember(r record.Container) {
+	pod, ok := replaceable(r)
+	if !ok || r.State != record.Exited || r.StartedAt.IsZero() {
+		return
+	}
+	if err := e.records.PutEnded(pod.UID, record.Ended{At: r.FinishedAt, Reason: r.Reason, Message: r.Message}); err != nil {
+		table.Logger(e.log, r).Warn("recording the end of a pod's guest failed: the pod could start again", "error", err)
+	}
 }
 
 // removeIn removes the VMs of a sandbox that is gone.

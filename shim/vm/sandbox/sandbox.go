@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -22,6 +23,8 @@ type intents interface {
 	PutIntent(key string, r record.Sandbox) error
 	RemoveIntent(key string) error
 	Intents() (map[string]record.Sandbox, error)
+	// EndedOf returns how the guest of a pod has ended here, whose container is removed.
+	EndedOf(uid string) (_ record.Ended, found bool, _ error)
 }
 
 // pods is what the shim asks containerd's CRI.
@@ -81,12 +84,30 @@ func New(o Options) *Sandboxes {
 
 // Check refuses a pod that can't hold a VM.
 func (s *Sandboxes) Check(config *runtimeapi.PodSandboxConfig) error {
-	if err := vmspec.ValidateSandbox(config); err != nil {
+	if err := errors.Join(vmspec.ValidateSandbox(config), s.started(config)); err != nil {
 		s.conditions.RefusePod(config, err)
 		return fmt.Errorf("pod %s/%s: %w: %w",
 			config.GetMetadata().GetNamespace(), config.GetMetadata().GetName(), vmerrors.ErrInvalid, err)
 	}
 	return nil
+}
+
+// started returns an error for a pod whose guest has run here and ended, and whose container is removed: the controller makes
+// another pod for each start. An API server that was restored from a backup has such pods.
+func (s *Sandboxes) started(config *runtimeapi.PodSandboxConfig) error {
+	end, found, err := s.intents.EndedOf(config.GetMetadata().GetUid())
+	if err != nil {
+		s.log.Warn("reading how a pod's guest has ended failed", "pod", config.GetMetadata().GetName(), "error", err)
+	}
+	if !found || err != nil {
+		return nil
+	}
+	text := end.Reason
+	if end.Message != "" {
+		text += ": " + end.Message
+	}
+	return fmt.Errorf("its guest has run here until %s (%s), and may run elsewhere: a pod starts once; was etcd restored from a backup? See \"Restore etcd\" in the documentation",
+		end.At.Format(time.RFC3339), text)
 }
 
 // Intend records that the caller is about to ask containerd for a sandbox of the

@@ -81,6 +81,19 @@ func (n *node) intents(t *testing.T) int {
 	return len(all)
 }
 
+// TestStartsOnce: a pod whose guest has run here and ended, as one of a backup of etcd has, does not start again.
+func TestStartsOnce(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		must(t, n.Check(pod("a")))
+		must(t, n.store.PutEnded("uid-a", record.Ended{At: time.Now(), Reason: "Migrated", Message: "the guest runs on node b"}))
+		err := n.Check(pod("a"))
+		if !errors.Is(err, vmerrors.ErrInvalid) || !strings.Contains(err.Error(), "Migrated: the guest runs on node b") {
+			t.Errorf("%v", err)
+		}
+		must(t, n.Check(pod("b")))
+	})
+}
+
 func TestCheck(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {
 		must(t, n.Check(pod("a")))

@@ -23,13 +23,33 @@ type Store struct {
 	intents    map[string]record.Sandbox
 	containers map[string]record.Container
 	refused    []record.Refused
+	ended      map[string]record.Ended
+}
+
+// PutEnded implements record's.
+func (s *Store) PutEnded(uid string, e record.Ended) error {
+	if err := s.script.note("Store.PutEnded"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended[uid] = e
+	return nil
+}
+
+// EndedOf implements record's.
+func (s *Store) EndedOf(uid string) (record.Ended, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, found := s.ended[uid]
+	return e, found, nil
 }
 
 // NewStore returns a Store without records.
 func NewStore(s *Script, dir string) *Store {
 	return &Store{
 		script: s, dir: dir, sandboxes: map[string]record.Sandbox{}, intents: map[string]record.Sandbox{},
-		containers: map[string]record.Container{},
+		containers: map[string]record.Container{}, ended: map[string]record.Ended{},
 	}
 }
 
