@@ -252,6 +252,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		PodStatus:      podstatus.New(c.Kubernetes.Kubeconfig, log),
 		Problems:       problems,
 		PodLookup:      podstatus.NewLookup(c.Kubernetes.Kubeconfig),
+		Node:           nodelabels.NewConditions(c.Kubernetes.Kubeconfig),
 		Metrics:        measures,
 		Tracing:        traces,
 		Logger:         log,

@@ -35,6 +35,8 @@ const (
 	requestTime = 15 * time.Second
 	// maxAnswer is more than the largest object in etcd, in bytes.
 	maxAnswer = 4 << 20
+	// maxList bounds a list, in bytes.
+	maxList = 256 << 20
 	// maxMessage bounds what an error repeats of an answer.
 	maxMessage = 1024
 )
@@ -61,9 +63,12 @@ type Request struct {
 	Query string
 	// Type is the type of Body.
 	Type string
-	// Metadata requests only the metadata of the object in the answer.
-	Metadata bool
-	Body     []byte
+	// Metadata requests only the metadata of the object, or of the list's objects with List, in the answer.
+	Metadata, List bool
+	Body           []byte
+	// Decode, if not nil, reads the body of an answer without an error in place of Do, which then returns none. So a
+	// list may be longer than an object.
+	Decode func(io.Reader) error
 }
 
 // Do sends a request and returns the body of the answer. It fails with one of the
@@ -86,7 +91,11 @@ func (c *Client) Do(ctx context.Context, request Request) ([]byte, error) {
 	}
 	r.Header.Set("Accept", "application/json")
 	if request.Metadata {
-		r.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+		kind := "PartialObjectMetadata"
+		if request.List {
+			kind += "List"
+		}
+		r.Header.Set("Accept", "application/json;as="+kind+";g=meta.k8s.io;v=v1")
 	}
 	if request.Type != "" {
 		r.Header.Set("Content-Type", request.Type)
@@ -97,6 +106,12 @@ func (c *Client) Do(ctx context.Context, request Request) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", ErrAway, err)
 	}
 	defer answer.Body.Close()
+	if request.Decode != nil && answer.StatusCode == http.StatusOK {
+		if err := request.Decode(io.LimitReader(answer.Body, maxList)); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrAway, err)
+		}
+		return nil, nil
+	}
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAway, err)

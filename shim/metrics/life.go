@@ -11,6 +11,7 @@ type life struct {
 	phases, starts, acquires *prometheus.HistogramVec
 	expansions               *prometheus.HistogramVec
 	ends                     *prometheus.CounterVec
+	disowned                 prometheus.Gauge
 }
 
 // The results of a start, or of the search for an image's disk.
@@ -39,6 +40,10 @@ func newLife() life {
 			Help: "VMs that ended, by the reason in the container's status.",
 		}, []string{"reason"}),
 	}
+	l.disowned = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "guests_without_pods",
+		Help: "Guests that run, and whose pods the API server does not have.",
+	})
 	l.expansions = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespace, Subsystem: "disk", Name: "expand_duration_seconds",
 		Help:    "Time to make the disks of a VM container if some are expanded, cancelled expansions included.",
@@ -57,8 +62,11 @@ func newLife() life {
 }
 
 func (l life) register(r prometheus.Registerer) {
-	r.MustRegister(l.phases, l.starts, l.acquires, l.expansions, l.ends)
+	r.MustRegister(l.phases, l.starts, l.acquires, l.expansions, l.ends, l.disowned)
 }
+
+// GuestsWithoutPods records how many guests run whose pods the API server does not have.
+func (m *Metrics) GuestsWithoutPods(n int) { m.life.disowned.Set(float64(n)) }
 
 // StartPhase records how long a phase of a start took.
 func (m *Metrics) StartPhase(name string, took time.Duration) {

@@ -46,6 +46,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
+	"github.com/nodevirt/nodevirt/shim/nodelabels"
 	"github.com/nodevirt/nodevirt/shim/nodeproblems"
 	"github.com/nodevirt/nodevirt/shim/podstatus"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -55,6 +56,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/virtiofs"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/backup"
+	"github.com/nodevirt/nodevirt/shim/vm/disowned"
 	"github.com/nodevirt/nodevirt/shim/vm/event"
 	"github.com/nodevirt/nodevirt/shim/vm/guest"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug"
@@ -93,6 +95,7 @@ type Options struct {
 	PodStatus   *podstatus.Writer
 	PodLookup   *podstatus.Lookup
 	Problems    *nodeproblems.Problems
+	Node        *nodelabels.Conditions
 	Metrics     *metrics.Metrics
 	Tracing     *tracing.Tracing // nil for none
 	Logger      *slog.Logger
@@ -148,6 +151,7 @@ type VMs struct {
 	backups   *backup.Backups
 	downward  *report.Downward
 	podStatus *podstatus.Writer
+	survey    *disowned.Survey
 	tasks     *background.Tasks
 	expander  *expand.Expander
 	consoles  *console.Logs
@@ -234,12 +238,15 @@ func join(o Options, paths layout.Layout) *VMs {
 		Table: vms, Tasks: tasks, Domains: both, Disks: o.Disks.Attachments, Images: o.Unpacker, Moves: moves, Agents: agents, Files: disk.Archives{}, Pods: o.Pods,
 		Describe: describer.Describe, Accelerator: o.Accelerator, Logger: o.Logger,
 	})
+	survey := disowned.New(disowned.Options{
+		Table: vms, Pods: o.PodLookup, Seen: o.PodStatus.Seen, Node: o.Node.Set, Count: o.Metrics.GuestsWithoutPods, Logger: o.Logger,
+	})
 	name, _ := os.Hostname() // the kubelet's default name of the node
 	host := vhostmd.Node{Name: strings.ToLower(name), Proc: "/proc", Sys: "/sys"}
 	return &VMs{
 		Sandboxes: sandboxes, Lifecycle: life, Events: events, Saves: saves,
 		Guests: guest.New(guest.Options{
-			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Pauses: conditions, Moves: moves, Hotplugs: hotplugs, Dumps: dumps, Backups: backups, Freezes: freezes, Saves: saves, Terminals: o.Terminals,
+			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Pauses: conditions, Moves: moves, Hotplugs: hotplugs, Dumps: dumps, Backups: backups, Freezes: freezes, Saves: saves, Survey: survey, Terminals: o.Terminals,
 			Namespaces: sandboxes, Logger: o.Logger,
 		}),
 		Reports:   report.New(reporting, stats),
@@ -248,7 +255,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		dumps:     dumps,
 		backups:   backups,
 		downward:  report.NewDownward(reporting, node, host, o.Disks.Attachments.MetricsFiles),
-		podStatus: o.PodStatus, tasks: tasks, expander: o.Expander, consoles: o.Consoles,
+		podStatus: o.PodStatus, survey: survey, tasks: tasks, expander: o.Expander, consoles: o.Consoles,
 	}
 }
 
@@ -261,6 +268,7 @@ type libvirtd struct {
 // Run watches the VMs until ctx ends. While libvirtd is away it waits.
 func (v *VMs) Run(ctx context.Context) error {
 	v.tasks.Run(func(context.Context) { v.podStatus.Run(ctx) })
+	v.tasks.Run(func(context.Context) { v.survey.Run(ctx) })
 	v.tasks.Run(func(context.Context) { v.downward.Run(ctx) })
 	return v.Lifecycle.Run(ctx)
 }

@@ -36,7 +36,7 @@ func layers() [][]string {
 		{"shim/vm/vmtest"},
 		{"shim/vm/guest", "shim/vm/lifecycle", "shim/vm/sandbox"},
 		{"shim/vm/save"},
-		{"shim/vm/backup", "shim/vm/hotplug", "shim/vm/memorydump", "shim/vm/move"},
+		{"shim/vm/backup", "shim/vm/disowned", "shim/vm/hotplug", "shim/vm/memorydump", "shim/vm/move"},
 		{"shim/vm/attachment", "shim/vm/control"},
 		{"shim/vm/report"},
 		{"shim/vm/resources", "shim/vm/table"},

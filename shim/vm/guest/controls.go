@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/backup"
+	"github.com/nodevirt/nodevirt/shim/vm/disowned"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug"
 	"github.com/nodevirt/nodevirt/shim/vm/memorydump"
 	"github.com/nodevirt/nodevirt/shim/vm/move"
@@ -35,12 +36,17 @@ type control func(ctx context.Context, v *table.VM) ([]byte, error)
 // argued makes a control of the argument in its command.
 type argued func(argument string) (control, error)
 
-// power pauses and resets domains; [domain.Lifecycle].
+// controlPowerOff ends the guest at once, also while a stop waits for it to shut down.
+const controlPowerOff = "power-off"
+
+// power pauses, resets and ends domains; [domain.Lifecycle].
 type power interface {
 	Pause(ctx context.Context, uuid string) error
 	Resume(ctx context.Context, uuid string) error
 	Reset(ctx context.Context, uuid string) error
 	Reboot(ctx context.Context, uuid string) error
+	// Destroy ends a domain at once, without a word to its guest.
+	Destroy(ctx context.Context, uuid string) error
 }
 
 // screens shows domains' displays; [domain.Observer].
@@ -86,6 +92,7 @@ func newControls(o Options) controls {
 		{o.Dumps, memorydump.Controls()},
 		{o.Backups, backup.Controls()},
 		{o.Saves, save.Controls()},
+		{o.Survey, disowned.Controls()},
 	} {
 		for _, name := range part.controls {
 			with[name] = ordered(part.orders, name)
@@ -102,10 +109,12 @@ func newControls(o Options) controls {
 		"reset":        one(here(byLibvirt(p.Reset))),
 		"reboot":       one(here(reboot(p, o.Agents))),
 		"screenshot":   one(screenshot(o.Screens)),
-		controlPing:    asked.ping,
-		"guest-info":   asked.info,
-		"users":        asked.users,
-		"filesystems":  asked.filesystems,
+		// It waits for no other control: one of these may be what hangs.
+		controlPowerOff: byLibvirt(p.Destroy),
+		controlPing:     asked.ping,
+		"guest-info":    asked.info,
+		"users":         asked.users,
+		"filesystems":   asked.filesystems,
 	}}
 }
 

@@ -44,6 +44,7 @@ type Options struct {
 	Backups    orders
 	Freezes    *Freezes
 	Saves      orders
+	Survey     orders
 	Terminals  terminals
 	Namespaces namespaces
 	Logger     *slog.Logger

@@ -194,12 +194,12 @@ func TestSizes(t *testing.T) {
 func TestControls(t *testing.T) {
 	n := newNode(t)
 	n.add("a", record.Running)
-	for _, name := range []string{"pause", "unpause", "reset", "reboot"} {
+	for _, name := range []string{"pause", "unpause", "reset", "reboot", "power-off"} {
 		if r, err := n.ExecSync(t.Context(), "a", []string{"nodevirt.io/" + name}, 0); err != nil || r.GetExitCode() != 0 {
 			t.Errorf("%s: %v, %v", name, r, err)
 		}
 	}
-	if want := []string{"pause uuid-a", "resume uuid-a", "reset uuid-a", "reboot uuid-a"}; !slices.Equal(n.domains.done, want) {
+	if want := []string{"pause uuid-a", "resume uuid-a", "reset uuid-a", "reboot uuid-a", "destroy uuid-a"}; !slices.Equal(n.domains.done, want) {
 		t.Errorf("done: %v", n.domains.done)
 	}
 	if err := n.CheckExec("a", &runtimeapi.ExecRequest{Cmd: []string{"nodevirt.io/pause"}}); err != nil {

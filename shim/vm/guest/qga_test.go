@@ -69,7 +69,7 @@ func newNode(t *testing.T) *node {
 	})
 	n.moves = vmtest.NewMoves(s)
 	n.Guests = New(Options{
-		Table: vms, Agents: agents, Layout: l, Power: n.domains, Screens: n.domains, Pauses: n.domains, Moves: n.moves, Hotplugs: n.moves, Dumps: n.moves, Backups: n.moves, Freezes: NewFreezes(vms, agents), Saves: n.moves, Terminals: n.consoles,
+		Table: vms, Agents: agents, Layout: l, Power: n.domains, Screens: n.domains, Pauses: n.domains, Moves: n.moves, Hotplugs: n.moves, Dumps: n.moves, Backups: n.moves, Freezes: NewFreezes(vms, agents), Saves: n.moves, Survey: n.moves, Terminals: n.consoles,
 		Namespaces: vmtest.NewSandboxes(s, vms), Logger: log,
 	})
 	return n
@@ -175,10 +175,11 @@ func (f *fakeDomains) do(what, uuid string) error {
 	return f.err
 }
 
-func (f *fakeDomains) Pause(_ context.Context, uuid string) error  { return f.do("pause", uuid) }
-func (f *fakeDomains) Resume(_ context.Context, uuid string) error { return f.do("resume", uuid) }
-func (f *fakeDomains) Reset(_ context.Context, uuid string) error  { return f.do("reset", uuid) }
-func (f *fakeDomains) Reboot(_ context.Context, uuid string) error { return f.do("reboot", uuid) }
+func (f *fakeDomains) Pause(_ context.Context, uuid string) error   { return f.do("pause", uuid) }
+func (f *fakeDomains) Resume(_ context.Context, uuid string) error  { return f.do("resume", uuid) }
+func (f *fakeDomains) Reset(_ context.Context, uuid string) error   { return f.do("reset", uuid) }
+func (f *fakeDomains) Destroy(_ context.Context, uuid string) error { return f.do("destroy", uuid) }
+func (f *fakeDomains) Reboot(_ context.Context, uuid string) error  { return f.do("reboot", uuid) }
 
 func (f *fakeDomains) Screenshot(_ context.Context, uuid string) ([]byte, error) {
 	return f.picture, f.do("screenshot", uuid)

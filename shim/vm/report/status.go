@@ -83,6 +83,8 @@ func statusOf(v *table.VM) *runtimeapi.ContainerStatus {
 	s := status(v.Record())
 	if dispute := v.Dispute(); dispute != "" && v.Record().State == record.Running {
 		s.Reason, s.Message = condition.ReasonDisputed, dispute
+	} else if text := v.Disowned(); text != "" && v.Record().State == record.Running {
+		s.Reason, s.Message = condition.ReasonPodsUnknown, text
 	}
 	return s
 }

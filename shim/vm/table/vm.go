@@ -25,6 +25,7 @@ type VM struct {
 	recovered bool
 	refused   error // why the VM's record cannot be used
 	dispute   atomic.Pointer[string]
+	disowned  atomic.Pointer[string]
 
 	values struct {
 		sync.Mutex
@@ -82,6 +83,17 @@ func (v *VM) SetDispute(message string) { v.dispute.Store(&message) }
 // Dispute returns what SetDispute set last.
 func (v *VM) Dispute() string {
 	if message := v.dispute.Load(); message != nil {
+		return *message
+	}
+	return ""
+}
+
+// SetDisowned sets what to know of a guest whose pod the API server does not have; empty for others.
+func (v *VM) SetDisowned(message string) { v.disowned.Store(&message) }
+
+// Disowned returns what SetDisowned set last.
+func (v *VM) Disowned() string {
+	if message := v.disowned.Load(); message != nil {
 		return *message
 	}
 	return ""
