@@ -26,7 +26,10 @@ type maker struct {
 	options pod.Options
 	turns   *turns
 	pvcs    finder
-	states  interface {
+	guests  interface {
+		user(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, objects pod.PVCObjects) (*trouble, error)
+	}
+	states interface {
 		pvc(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (*corev1.PersistentVolumeClaim, error)
 	}
 	disks interface {
@@ -83,6 +86,9 @@ func (m *maker) createPod(ctx context.Context, vmi *kubevirt.VirtualMachineInsta
 		return ctrl.Result{}, err
 	}
 	if t, err := m.pvcs.unusable(ctx, starting, objects); err != nil || t != nil {
+		return m.reports.wait(ctx, vmi, t, err)
+	}
+	if t, err := m.guests.user(ctx, starting, objects); err != nil || t != nil {
 		return m.reports.wait(ctx, vmi, t, err)
 	}
 	if state == nil {

@@ -39,6 +39,9 @@ type follower struct {
 	strays interface {
 		othersExist(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (bool, error)
 	}
+	overdue interface {
+		end(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v view) (time.Duration, error)
+	}
 	resizer interface {
 		resize(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v *view) (time.Duration, error)
 	}
@@ -55,6 +58,11 @@ func (f *follower) follow(
 	}
 	if v.ended() && Migrating(vmi) && vmi.DeletionTimestamp == nil {
 		return ctrl.Result{}, nil // the guest may run on the target: the migration's end says so
+	}
+	if vmi.DeletionTimestamp == nil {
+		if v.away = departed(vmi, p); v.away != nil {
+			return ctrl.Result{}, f.reports.report(ctx, vmi, v) // the pod keeps its finalizer, and with it what it says
+		}
 	}
 	if wait := v.unheard(f.now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
@@ -96,7 +104,8 @@ func (f *follower) follow(
 	if err := f.ends.release(ctx, v); err != nil { // only now: the end is on record
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: sooner(next, v.again)}, nil
+	wait, err := f.overdue.end(ctx, vmi, v)
+	return ctrl.Result{RequeueAfter: sooner(sooner(next, v.again), wait)}, err
 }
 
 // remove ends the guest of a deleted instance, and then releases the instance.

@@ -75,11 +75,15 @@ func New(in kind.Cluster) (*Reconciler, error) {
 	if err != nil {
 		return nil, err
 	}
+	nodes, err := control.ForConfig(m.GetConfig())
+	if err != nil {
+		return nil, err
+	}
 	return NewReconciler(Options{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: in.Events(eventSource),
 		DataVolumes:  dataVolumes,
 		NetworkDisks: in.NetworkDisks,
 		Config:       in.Config, Holder: in.Holder,
-		Pods: pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage}, Tracing: in.Tracing, Now: in.Now,
+		Pods: pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage}, Tracing: in.Tracing, Nodes: nodes, Now: in.Now,
 	}), nil
 }

@@ -35,6 +35,8 @@ type Options struct {
 	Pods pod.Options
 	// Tracing traces the creation of pods; nil for none.
 	Tracing *tracing.Tracing
+	// Nodes are the nodes of VMs.
+	Nodes Nodes
 	// Now is the time; a test may have its own.
 	Now func() time.Time
 }
@@ -53,7 +55,7 @@ func NewReconciler(o Options) *Reconciler {
 	turns, states := new(turns), &states{client: o.Client, config: o.Config}
 	maker := &maker{
 		client: o.Client, live: o.Live, events: o.Events, options: o.Pods, turns: turns,
-		pvcs: pvcs, states: states, disks: disks, cluster: cluster, reports: reports, tracing: o.Tracing,
+		pvcs: pvcs, guests: &nodeGuests{client: o.Client, live: o.Live, nodes: o.Nodes, now: o.Now}, states: states, disks: disks, cluster: cluster, reports: reports, tracing: o.Tracing,
 	}
 	return &Reconciler{
 		Guests:     &Guests{client: o.Client, turns: turns, views: looks, pvcs: pvcs, disks: disks},
@@ -65,7 +67,7 @@ func NewReconciler(o Options) *Reconciler {
 		maker:      maker,
 		follower: &follower{
 			client: o.Client, live: o.Live, events: o.Events, now: o.Now, config: o.Config, views: looks, pvcs: pvcs, ends: ends,
-			maker: maker, strays: strays, resizer: &resizer{client: o.Client, events: o.Events}, reports: reports,
+			maker: maker, strays: strays, overdue: &overdue{nodes: o.Nodes, events: o.Events, now: o.Now}, resizer: &resizer{client: o.Client, events: o.Events}, reports: reports,
 		},
 		reports: reports,
 	}

@@ -34,6 +34,10 @@ type rig struct {
 	now time.Time
 	r   *Reconciler
 	cdi *fakeDataVolumes
+	// orders are those that nodes got, unless they fail with refusal. answers are by name.
+	orders  []string
+	answers map[string]string
+	refusal error
 	// options are those of r.
 	options Options
 }
@@ -68,10 +72,19 @@ func newRig(t *testing.T) *rig {
 	})
 	g.options = Options{
 		Client: g.Cached(), Live: g.Client, Events: g.Recorder,
-		DataVolumes: g.cdi, Holder: pod.Holder{Image: "example.com/holder:1"}, Pods: pod.Options{RuntimeClass: "vm"}, Now: func() time.Time { return g.now },
+		DataVolumes: g.cdi, Nodes: g, Holder: pod.Holder{Image: "example.com/holder:1"}, Pods: pod.Options{RuntimeClass: "vm"}, Now: func() time.Time { return g.now },
 	}
 	g.wire(func(*Options) {})
 	return g
+}
+
+// Control implements Nodes.
+func (g *rig) Control(_ context.Context, p *corev1.Pod, _ int, name string, _ ...string) ([]byte, error) {
+	if g.refusal != nil {
+		return nil, g.refusal
+	}
+	g.orders = append(g.orders, p.Name+" "+name)
+	return []byte(g.answers[name]), nil
 }
 
 // wire makes the reconciler again, with changed options.
@@ -166,6 +179,11 @@ func (g *rig) bind(p *corev1.Pod, node string) {
 			Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(g.now),
 		}}
 	})
+}
+
+// node returns a Node of a name, to be changed.
+func (g *rig) node(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
 // ready sets whether the kubelet of a node is heard.

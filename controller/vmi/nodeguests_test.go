@@ -1,0 +1,98 @@
+package vmi
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+	"github.com/nodevirt/nodevirt/test/fakecluster"
+)
+
+// TestGuestWithoutPod: an instance on a disk that two nodes can open gets no pod while a node that is Ready has a guest on it
+// whose pod the API server does not have, as after a restore of etcd, or while that is not known.
+func TestGuestWithoutPod(t *testing.T) {
+	const lost = `{"guests": [{"namespace": "default", "pod": "virt-launcher-db-1", "uid": "u-1", "vmi": "db", "pvcs": ["data"]}]}`
+	for name, tt := range map[string]struct {
+		answer  string
+		refusal error
+		ready   corev1.ConditionStatus
+		mode    corev1.PersistentVolumeAccessMode
+		reason  string
+		words   string
+	}{
+		"a lost guest":             {lost, nil, corev1.ConditionTrue, corev1.ReadWriteMany, ReasonGuestWithoutPod, "virt-launcher-db-1"},
+		"no guest":                 {`{"guests": []}`, nil, corev1.ConditionTrue, corev1.ReadWriteMany, "", ""},
+		"one on another disk":      {`{"guests": [{"namespace": "default", "pod": "p", "uid": "u-1", "vmi": "db", "pvcs": ["other"]}]}`, nil, corev1.ConditionTrue, corev1.ReadWriteMany, "", ""},
+		"one of another namespace": {`{"guests": [{"namespace": "x", "pod": "p", "uid": "u-1", "pvcs": ["data"]}]}`, nil, corev1.ConditionTrue, corev1.ReadWriteMany, "", ""},
+		"the instance's own":       {`{"guests": [{"namespace": "default", "pod": "p", "uid": "u-1", "vmi": "second"}]}`, nil, corev1.ConditionTrue, corev1.ReadWriteMany, ReasonGuestWithoutPod, "pod p"},
+		"no answer":                {"", errors.New("the node hangs"), corev1.ConditionTrue, corev1.ReadWriteMany, ReasonNodeNotAsked, "the node hangs"},
+		"nonsense":                 {"<", nil, corev1.ConditionTrue, corev1.ReadWriteMany, ReasonNodeNotAsked, "node1"},
+		"a node that is lost":      {lost, nil, corev1.ConditionUnknown, corev1.ReadWriteMany, "", ""},
+		"a disk of one node":       {lost, nil, corev1.ConditionTrue, corev1.ReadWriteOnce, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			g.started() // by which the node is reached
+			fakecluster.Change(t, g.Cluster, g.node("node1"), func(n *corev1.Node) { n.Labels = map[string]string{kubevirt.NodeSchedulable: "true"} })
+			g.ready("node1", tt.ready)
+			g.addPVC(tt.mode)
+			g.answers, g.refusal = map[string]string{condition.OrderGuests: tt.answer}, tt.refusal
+			g.add(onPVC(), call("second"))
+			if tt.reason != "" {
+				g.waits("second", tt.reason, tt.words)
+				if n := len(g.pods()); n != 1 {
+					t.Fatalf("%d pods", n)
+				}
+				g.now = g.now.Add(patient + time.Second)
+				if tt.reason == ReasonGuestWithoutPod {
+					g.answers[condition.OrderGuests] = `{"guests": []}`
+				}
+			}
+			g.reconcileOf("second")
+			if n := len(g.pods()); n != 2 {
+				t.Errorf("%d pods, want that of the instance, too", n)
+			}
+		})
+	}
+}
+
+// TestKnownGuest: a guest whose pod the API server has shares the disk, as its access mode allows.
+func TestKnownGuest(t *testing.T) {
+	g := newRig(t)
+	p := g.started()
+	fakecluster.Change(t, g.Cluster, g.node("node1"), func(n *corev1.Node) { n.Labels = map[string]string{kubevirt.NodeSchedulable: "true"} })
+	g.addPVC(corev1.ReadWriteMany)
+	g.answers = map[string]string{condition.OrderGuests: `{"guests": [{"namespace": "default", "pod": "` + p.Name + `", "uid": "` + string(p.UID) + `", "pvcs": ["data"]}]}`}
+	g.add(onPVC(), call("second"))
+	g.reconcileOf("second")
+	if n := len(g.pods()); n != 2 {
+		t.Errorf("%d pods", n)
+	}
+}
+
+// TestNamedByTheNode: a node without a VM by which it could be reached is known by its condition.
+func TestNamedByTheNode(t *testing.T) {
+	for message, waits := range map[string]bool{
+		"1 guests run whose pods the API server does not have: default/p (PVC data)":                true,
+		"1 guests run whose pods the API server does not have: default/p (PVC other)":               false,
+		"1 guests run whose pods the API server does not have: x/p (PVC data)":                      false,
+		"30 guests run whose pods the API server does not have: default/p (PVC other); and 10 more": true,
+	} {
+		g := newRig(t)
+		g.Add(t, &corev1.Node{ObjectMeta: g.node("node1").ObjectMeta, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+			{Type: condition.GuestsWithoutPods, Status: corev1.ConditionTrue, Reason: condition.ReasonPodsUnknown, Message: message},
+		}}})
+		g.addPVC(corev1.ReadWriteMany)
+		g.add(onPVC())
+		if waits {
+			g.waits(web.Name, ReasonGuestWithoutPod, "default/p")
+		} else if g.reconcile(); len(g.pods()) != 1 {
+			t.Errorf("%s: %d pods", message, len(g.pods()))
+		}
+	}
+}
