@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/attachment"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
@@ -30,36 +32,117 @@ func (h *Hotplugs) attach(ctx context.Context, v *table.VM, a order.Attachment) 
 	if err != nil {
 		return order.Disk{}, fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
 	}
+	volumes := h.accesses.Of(v)
+	access, err := volumes.take(d.Name)
+	if err != nil {
+		return order.Disk{}, err
+	}
+	answer, err := h.attachBy(ctx, v, access, record.PluggedDisk{State: record.Attaching, Disk: d, Container: a.Container, Order: a.Disk})
+	volumes.leave(access)
+	if failed, is := errors.AsType[*halfway](err); is { // only now may the disk be settled
+		return order.Disk{}, h.undo(ctx, v, failed.disk, failed.error)
+	}
+	return answer, err
+}
+
+// halfway is the error of an attachment that has begun.
+type halfway struct {
+	error
+	disk record.PluggedDisk
+}
+
+func (h *halfway) Unwrap() error { return h.error }
+
+// attachBy attaches a disk whose volume is accessed alone. The volume is opened between two turns of the VM's: a stop does not
+// wait for it. An error is [halfway] once the disk is on record.
+func (h *Hotplugs) attachBy(ctx context.Context, v *table.VM, access *access, p record.PluggedDisk) (order.Disk, error) {
+	r, p, begun, err := h.begin(ctx, v, p)
+	if err != nil || !begun {
+		return about(r, p.Disk.Name), err
+	}
+	p.Content, err = acquire(ctx, h.o.Volumes, r, p.Disk)
+	if err == nil && p.Content.Image != nil {
+		err = h.record(ctx, v, p)
+	}
+	if err != nil {
+		return order.Disk{}, &halfway{err, p}
+	}
+	var (
+		d    domain.PluggedDisk
+		file *os.File
+	)
+	late := func() { // nobody waits for the volume any more
+		if file != nil {
+			_ = file.Close()
+		}
+		within, cancel := background.AtMost(h.o.Tasks.Context(), patience)
+		defer cancel()
+		if err := h.o.Volumes.Unplug(within, r, p.Disk); err != nil {
+			table.Logger(h.o.Logger, r).Warn("releasing a volume that had not answered failed", "disk", p.Disk.Name, "error", err)
+		}
+	}
+	err = access.do(ctx, v.Exited(), func(ctx context.Context) (err error) {
+		d, file, err = h.o.Volumes.Plug(ctx, r.WithPlugged(p), p)
+		return err
+	}, late)
+	if err != nil {
+		return order.Disk{}, &halfway{err, p}
+	}
+	answer, err := h.plug(ctx, v, p, d, file)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return order.Disk{}, &halfway{err, p}
+	}
+	return answer, nil
+}
+
+// begin records that a disk is being attached; begun is false for one that the VM has.
+func (h *Hotplugs) begin(ctx context.Context, v *table.VM, p record.PluggedDisk) (r record.Container, _ record.PluggedDisk, begun bool, _ error) {
+	unlock, err := v.Lock(ctx)
+	if err != nil {
+		return r, p, false, err
+	}
+	defer unlock()
+	r = v.Record()
+	if i := r.FindPlugged(p.Disk.Name); i >= 0 {
+		_, err := again(r, r.Plugged[i], p.Container)
+		return r, p, false, err
+	}
+	if err := h.check(v, r, p.Disk); err != nil {
+		return r, p, false, err
+	}
+	if p.Disk, err = placed(r, p.Disk); err != nil {
+		return r, p, false, err
+	}
+	p.Set = freeSet(r)
+	r = r.WithPlugged(p)
+	return r, p, true, h.o.Table.Put(v, r)
+}
+
+// record records what a disk is made of.
+func (h *Hotplugs) record(ctx context.Context, v *table.VM, p record.PluggedDisk) error {
+	unlock, err := v.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return h.o.Table.Put(v, v.Record().WithPlugged(p))
+}
+
+// plug gives a disk to QEMU, and records that.
+func (h *Hotplugs) plug(ctx context.Context, v *table.VM, p record.PluggedDisk, d domain.PluggedDisk, file *os.File) (order.Disk, error) {
 	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return order.Disk{}, err
 	}
 	defer unlock()
 	r := v.Record()
-	if i := r.FindPlugged(d.Name); i >= 0 {
-		return again(r, r.Plugged[i], a.Container)
-	}
-	if err := h.check(v, r, d); err != nil {
+	if err := h.steady(v, r); err != nil {
 		return order.Disk{}, err
 	}
-	if d, err = placed(r, d); err != nil {
+	within, cancel := background.AtMost(ctx, patience)
+	defer cancel()
+	if err := h.o.Domains.Attach(within, r.Domain.UUID, d, file); err != nil {
 		return order.Disk{}, err
-	}
-	p := record.PluggedDisk{State: record.Attaching, Disk: d, Container: a.Container, Set: freeSet(r), Order: a.Disk}
-	r = r.WithPlugged(p)
-	if err := h.o.Table.Put(v, r); err != nil {
-		return order.Disk{}, err
-	}
-	if p.Content, err = acquire(ctx, h.o.Volumes, r, d); err != nil {
-		return order.Disk{}, h.undo(ctx, v, p, err)
-	}
-	if r = r.WithPlugged(p); p.Content.Image != nil {
-		if err := h.o.Table.Put(v, r); err != nil {
-			return order.Disk{}, h.undo(ctx, v, p, err)
-		}
-	}
-	if err := h.plug(ctx, r, p); err != nil {
-		return order.Disk{}, h.undo(ctx, v, p, err)
 	}
 	p.State = record.Attached
 	if err := h.o.Table.Put(v, r.WithPlugged(p)); err != nil {
@@ -67,8 +150,8 @@ func (h *Hotplugs) attach(ctx context.Context, v *table.VM, a order.Attachment) 
 		return order.Disk{}, err
 	}
 	h.o.Conditions.Update(v)
-	table.Logger(h.o.Logger, r).Info("a disk is attached to the VM", "disk", d.Name, "target", p.Disk.Target)
-	return about(v.Record(), d.Name), nil
+	table.Logger(h.o.Logger, r).Info("a disk is attached to the VM", "disk", d.Spec.Name, "target", p.Disk.Target)
+	return about(v.Record(), p.Disk.Name), nil
 }
 
 // again answers an order for a disk that the VM has.
@@ -149,22 +232,22 @@ func acquire(ctx context.Context, from Volumes, r record.Container, d vmspec.Dis
 	return content, err
 }
 
-// plug gives a disk to QEMU.
-func (h *Hotplugs) plug(ctx context.Context, r record.Container, p record.PluggedDisk) error {
-	ctx, cancel := background.AtMost(ctx, patience)
-	defer cancel()
-	d, file, err := h.o.Volumes.Plug(ctx, r, p)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	return h.o.Domains.Attach(ctx, r.Domain.UUID, d, file)
-}
-
-// undo undoes an attachment that failed, or has that done later. The caller has the VM's turn.
+// undo undoes an attachment that failed, or has that done later.
 func (h *Hotplugs) undo(ctx context.Context, v *table.VM, p record.PluggedDisk, failed error) error {
 	ctx, cancel := background.AtMost(context.WithoutCancel(ctx), patience)
 	defer cancel()
+	unlock, err := v.Lock(ctx)
+	if errors.Is(err, vmerrors.ErrNotFound) {
+		return failed // with the VM, all of it went
+	}
+	if err != nil {
+		h.settleLater(v)
+		return errors.Join(failed, err)
+	}
+	defer unlock()
+	if i := v.Record().FindPlugged(p.Disk.Name); i < 0 || v.Record().Plugged[i].State == record.Attached {
+		return failed
+	}
 	if _, err := h.settleOne(ctx, v, p); err != nil {
 		h.settleLater(v)
 		return errors.Join(failed, fmt.Errorf("undo it, which is tried again: %w", err))

@@ -50,6 +50,9 @@ func (h *Hotplugs) beginDetach(ctx context.Context, v *table.VM, name string) er
 		return fmt.Errorf("%w: disk %q is kept until the backup %s has ended", vmerrors.ErrState, name, r.Backup.Name)
 	}
 	p := r.Plugged[i]
+	if h.accesses.Of(v).has(name) {
+		return fmt.Errorf("%w: another order for disk %q is carried out; try again", vmerrors.ErrState, name)
+	}
 	if p.State != record.Detaching {
 		p.State = record.Detaching
 		if err := h.o.Table.Put(v, r.WithPlugged(p)); err != nil {

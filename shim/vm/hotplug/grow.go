@@ -3,6 +3,7 @@ package hotplug
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -20,28 +21,57 @@ func (h *Hotplugs) grow(ctx context.Context, v *table.VM, a order.Growth) (order
 	if err != nil {
 		return order.Disk{}, err
 	}
-	defer unlock()
-	d, set, err := growing(r, a.Name)
+	unlock() // the volume may keep its caller
+	d, _, err := growing(r, a.Name)
 	if err != nil {
 		return order.Disk{}, err
 	}
-	answer := order.Disk{Name: d.Name, State: order.Attached, Target: d.Target}
 	if d.Source != vmspec.SourcePVC || d.ReadOnly || d.CDROM {
-		return answer, nil
+		return order.Disk{Name: d.Name, State: order.Attached, Target: d.Target}, nil
 	}
-	ctx, cancel := background.AtMost(ctx, patience)
-	defer cancel()
-	file, size, err := h.o.Volumes.Room(r, d, a.Size)
+	volumes := h.accesses.Of(v)
+	access, err := volumes.take(d.Name)
+	if err != nil {
+		return order.Disk{}, err
+	}
+	defer volumes.leave(access)
+	var (
+		file *os.File
+		size int64
+	)
+	err = access.do(ctx, v.Exited(), func(context.Context) (err error) {
+		file, size, err = h.o.Volumes.Room(r, d, a.Size)
+		return err
+	}, func() {
+		if file != nil {
+			_ = file.Close()
+		}
+	})
 	if err != nil {
 		return order.Disk{}, err
 	}
 	defer file.Close()
-	answer.Size = size
+	return h.growTo(ctx, v, a.Name, size, file)
+}
+
+// growTo makes a disk as large as its opened volume.
+func (h *Hotplugs) growTo(ctx context.Context, v *table.VM, name string, size int64, file *os.File) (order.Disk, error) {
+	r, unlock, err := h.lock(ctx, v)
+	if err != nil {
+		return order.Disk{}, err
+	}
+	defer unlock()
+	d, set, err := growing(r, name)
+	if err != nil {
+		return order.Disk{}, err
+	}
+	ctx, cancel := background.AtMost(ctx, patience)
+	defer cancel()
 	if err := h.o.Domains.Grow(ctx, r.Domain.UUID, domain.Growth{Target: d.Target, Size: size, Set: set}, file); err != nil {
 		return order.Disk{}, err
 	}
-	table.Logger(h.o.Logger, r).Info("a disk has the size of its volume", "disk", d.Name, "size", answer.Size)
-	return answer, nil
+	table.Logger(h.o.Logger, r).Info("a disk has the size of its volume", "disk", d.Name, "size", size)
+	return order.Disk{Name: d.Name, State: order.Attached, Target: d.Target, Size: size}, nil
 }
 
 // growing returns the disk of a name that the VM has, and the set of one that it got.

@@ -94,12 +94,15 @@ type Options struct {
 type Hotplugs struct {
 	o     Options
 	waits table.PerVM[*waits]
+	// accesses are the volumes that orders open.
+	accesses table.PerVM[*accesses]
 }
 
 // New returns Hotplugs.
 func New(o Options) *Hotplugs {
 	h := &Hotplugs{o: o}
 	h.waits.New = func(*table.VM) *waits { return &waits{} }
+	h.accesses.New = func(*table.VM) *accesses { return &accesses{} }
 	return h
 }
 

@@ -53,6 +53,8 @@ type rig struct {
 	failing  string
 	requests int
 	moving   bool
+	// hangs keeps who opens a volume, until it is closed; nil for none.
+	hangs chan struct{}
 	// came says that the disks came with their guest.
 	came bool
 	// sizes are those of the disks, by their targets.
@@ -244,6 +246,9 @@ func (d *domains) Grow(_ context.Context, _ string, g domain.Growth, f *os.File)
 type volumes rig
 
 func (d *volumes) Room(_ record.Container, _ vmspec.Disk, capacity int64) (*os.File, int64, error) {
+	if d.hangs != nil {
+		<-d.hangs
+	}
 	if d.failing == "volume" {
 		return nil, 0, errRefused
 	}
@@ -268,6 +273,9 @@ func (d *volumes) Acquire(_ context.Context, _ record.Container, k vmspec.Disk) 
 }
 
 func (d *volumes) Plug(_ context.Context, _ record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error) {
+	if d.hangs != nil {
+		<-d.hangs
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.reserved[p.Disk.Host] = true

@@ -62,6 +62,10 @@ func (h *Hotplugs) settle(ctx context.Context, v *table.VM) (done bool) {
 	defer unlock()
 	done = true
 	for _, p := range v.Record().Plugged {
+		if h.accesses.Of(v).has(p.Disk.Name) { // its order settles it
+			done = false
+			continue
+		}
 		settled, err := h.settleOne(ctx, v, p)
 		if err != nil {
 			table.Logger(h.o.Logger, v.Record()).Warn("finding out about a disk of a VM failed, retrying", "disk", p.Disk.Name, "error", err)
