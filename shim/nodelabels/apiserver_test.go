@@ -72,4 +72,39 @@ func TestAPIServer(t *testing.T) {
 			t.Errorf("%s is %q, want %q", key, got, want)
 		}
 	}
+	setsACondition(t, c, n, kubeconfig)
+}
+
+// setsACondition: the node's credential may write a condition of its Node. The conditions of the kubelet stay, and one that is
+// the same is not written again.
+func setsACondition(t *testing.T, c kube.Client, n *corev1.Node, kubeconfig string) {
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	if err := c.Status().Update(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	writer := NewConditions(kubeconfig)
+	versions := map[string]bool{}
+	for _, one := range []Condition{
+		{Type: "nodevirt.io/Test", Status: "False", Reason: "Fine"}, {Type: "nodevirt.io/Test", Status: "False", Reason: "Fine"},
+		{Type: "nodevirt.io/Test", Status: "True", Reason: "Lost", Message: "two guests"},
+	} {
+		if err := writer.Set(t.Context(), one); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Get(t.Context(), kube.ObjectKeyFromObject(n), n); err != nil {
+			t.Fatal(err)
+		}
+		if all := n.Status.Conditions; len(all) != 2 || string(all[1].Type) != one.Type && string(all[0].Type) != one.Type {
+			t.Fatalf("%+v", all)
+		}
+		for _, has := range n.Status.Conditions {
+			if string(has.Type) == one.Type && (string(has.Status) != one.Status || has.Reason != one.Reason || has.Message != one.Message || has.LastHeartbeatTime.IsZero()) {
+				t.Errorf("%+v, want %+v", has, one)
+			}
+		}
+		versions[n.ResourceVersion] = true
+	}
+	if len(versions) != 2 {
+		t.Errorf("%d versions of the Node for two different conditions", len(versions))
+	}
 }

@@ -127,6 +127,47 @@ func TestAPIServer(t *testing.T) {
 	r := newRig(t)
 	r.writesAVM()
 	r.onlyItsOwnPods()
+	r.listsItsPods()
+}
+
+// listsItsPods: the node's credential may list its own pods, whose versions change with them, and reads the server's version.
+func (r *rig) listsItsPods() {
+	t := r.T
+	lookup := NewLookup(r.kubeconfig)
+	before, err := lookup.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, other := r.pod("listed", nodeName), r.pod("elsewhere", "node-2")
+	if after, err := lookup.Revision(t.Context()); err != nil || after <= before {
+		t.Errorf("the version %d, and %d before: %v", after, before, err)
+	}
+	list := func() map[string]string {
+		t.Helper()
+		for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // the server's cache may be behind
+			all, ok, err := lookup.All(t.Context())
+			if err != nil || !ok {
+				t.Fatalf("%t, %v", ok, err)
+			}
+			if all[own.UID] != "" || time.Now().After(end) {
+				return all
+			}
+		}
+	}
+	all := list()
+	if _, there := all[other.UID]; all[own.UID] == "" || there {
+		t.Errorf("%v", all)
+	}
+	version, err := (&client{api: kubelet.New(r.kubeconfig)}).patch(t.Context(), own, running(true, "").conditions(time.Now()))
+	if err != nil || version == all[own.UID] {
+		t.Errorf("version %q after a change, %q before: %v", version, all[own.UID], err)
+	}
+	for end := time.Now().Add(patience); list()[own.UID] != version && time.Now().Before(end); {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if got := list()[own.UID]; got != version {
+		t.Errorf("the list has version %q, the change made %q", got, version)
+	}
 }
 
 // writesAVM: the server takes what the writer sends, from a node's credential that came late, merges
