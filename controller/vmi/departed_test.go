@@ -42,7 +42,7 @@ func TestDeparted(t *testing.T) {
 			if tt.known != "" {
 				fakecluster.Change(t, g.Cluster, g.vmi(), func(vmi *kubevirt.VirtualMachineInstance) {
 					vmi.Status.MigrationState = &kubevirt.VirtualMachineInstanceMigrationState{
-						MigrationUID: tt.known, EndTimestamp: new(metav1.NewTime(g.now)), SourcePod: "another", Failed: true,
+						MigrationUID: tt.known, EndTimestamp: new(metav1.NewTime(g.now)), SourcePod: p.Name, Failed: true,
 					}
 				})
 			}
