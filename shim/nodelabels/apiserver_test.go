@@ -84,7 +84,7 @@ func setsACondition(t *testing.T, c kube.Client, n *corev1.Node, kubeconfig stri
 	}
 	writer := NewConditions(kubeconfig)
 	versions := map[string]bool{}
-	for _, one := range []Condition{
+	for _, one := range []NodeCondition{
 		{Type: "nodevirt.io/Test", Status: "False", Reason: "Fine"}, {Type: "nodevirt.io/Test", Status: "False", Reason: "Fine"},
 		{Type: "nodevirt.io/Test", Status: "True", Reason: "Lost", Message: "two guests"},
 	} {
