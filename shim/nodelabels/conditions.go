@@ -44,7 +44,7 @@ func (c *Conditions) Set(ctx context.Context, want NodeCondition) error {
 		return err
 	}
 	path := []string{"api", "v1", "nodes", name}
-	body, err := c.api.Do(ctx, kubelet.Request{Method: http.MethodGet, Path: path, Query: "resourceVersion=0"})
+	body, err := c.api.Do(ctx, kubelet.Request{Method: http.MethodGet, Path: path})
 	if err != nil {
 		return fmt.Errorf("read node %s: %w", name, err)
 	}
