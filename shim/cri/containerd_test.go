@@ -146,8 +146,8 @@ func TestContainerd(t *testing.T) {
 	}
 
 	// The verbose status alone has the node's problems.
-	problems = []nodeproblems.Problem{{Reason: nodeproblems.PodsLost, Message: "give it back"}}
-	for verbose, want := range map[bool]string{false: "", true: `[{"reason":"PodsLost","message":"give it back"}]`} {
+	problems = []nodeproblems.Problem{{Reason: nodeproblems.PodsLost, Message: "restore its root"}}
+	for verbose, want := range map[bool]string{false: "", true: `[{"reason":"PodsLost","message":"restore its root"}]`} {
 		reply, err := pods.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: verbose})
 		if err != nil || reply.GetInfo()[nodeproblems.Info] != want || verbose && len(reply.GetInfo()) < 2 {
 			t.Errorf("verbose %t: %v, %v", verbose, reply.GetInfo(), err)

@@ -54,13 +54,13 @@ func TestAPIServer(t *testing.T) {
 		w.step(t.Context())
 	}
 	NewCondition(kubeconfig, func() []nodeproblems.Problem {
-		return []nodeproblems.Problem{{Reason: nodeproblems.PodsLost, Message: "give it back"}}
+		return []nodeproblems.Problem{{Reason: nodeproblems.PodsLost, Message: "restore its root"}}
 	}, slog.New(slog.NewTextHandler(t.Output(), nil))).step(t.Context())
 	if err := c.Get(t.Context(), kube.ObjectKeyFromObject(n), n); err != nil {
 		t.Fatal(err)
 	}
 	if all := n.Status.Conditions; len(all) != 2 || !slices.ContainsFunc(all, func(c corev1.NodeCondition) bool {
-		return c.Type == Degraded && c.Status == corev1.ConditionTrue && c.Reason == "PodsLost" && c.Message == "give it back"
+		return c.Type == Degraded && c.Status == corev1.ConditionTrue && c.Reason == "PodsLost" && c.Message == "restore its root"
 	}) {
 		t.Errorf("conditions %v", all)
 	}

@@ -53,8 +53,8 @@ func TestCondition(t *testing.T) {
 		if now := written[1]; !now.LastTransitionTime.Equal(&since) || now.LastHeartbeatTime.Equal(&since) {
 			t.Errorf("it changed at %v", now.LastTransitionTime)
 		}
-		problems = []nodeproblems.Problem{{Reason: nodeproblems.NoRoomForLibvirtd, Message: "make room"}, {Reason: nodeproblems.PodsLost, Message: "give it back"}}
-		step("with problems", 3, corev1.ConditionTrue, "NoRoomForLibvirtd", "make room; give it back")
+		problems = []nodeproblems.Problem{{Reason: nodeproblems.NoRoomForLibvirtd, Message: "make room"}, {Reason: nodeproblems.PodsLost, Message: "restore its root"}}
+		step("with problems", 3, corev1.ConditionTrue, "NoRoomForLibvirtd", "make room; restore its root")
 		problems = nil
 		step("in the end", 4, corev1.ConditionFalse, "NoProblem", "")
 	})

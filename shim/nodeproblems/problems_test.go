@@ -12,10 +12,10 @@ func TestProblems(t *testing.T) {
 	if all := p.All(); len(all) != 0 {
 		t.Errorf("at first: %v", all)
 	}
-	p.Set(PodsLost, errors.New("give it back"))
+	p.Set(PodsLost, errors.New("restore its root"))
 	p.Set(NoRoomForLibvirtd, errors.New("1 KiB is free"))
 	p.Set(NoRoomForLibvirtd, errors.New("make room"))
-	want := []Problem{{NoRoomForLibvirtd, "make room"}, {PodsLost, "give it back"}}
+	want := []Problem{{NoRoomForLibvirtd, "make room"}, {PodsLost, "restore its root"}}
 	if all := p.All(); !slices.Equal(all, want) {
 		t.Errorf("%v", all)
 	}
