@@ -71,8 +71,9 @@ func realVMs(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *reco
 		t.Fatal(err)
 	}
 	m, err := vm.New(t.Context(), vm.Options{
-		Metrics: metrics.New(),
-		Records: records, Logger: log, Consoles: consoles,
+		Problems: &nodeproblems.Problems{},
+		Metrics:  metrics.New(),
+		Records:  records, Logger: log, Consoles: consoles,
 		Pods: runtimeapi.NewRuntimeServiceClient(Native(backend)), Images: runtimeapi.NewImageServiceClient(Native(backend)),
 		Unfinished: client.SandboxStore(),
 		Unpacker:   imageunpack.New(client, imageunpack.Options{Namespace: "k8s.io", Snapshotter: "overlayfs", MountDir: mounts, MaxDiskSize: 1 << 40}),

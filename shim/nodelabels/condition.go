@@ -67,8 +67,9 @@ func (c *Condition) Run(ctx context.Context) {
 // step writes the condition if it changed, or if it is old.
 func (c *Condition) step(ctx context.Context) {
 	now := conditionOf(c.problems(), time.Now())
-	if same := c.written.Reason == now.Reason && c.written.Message == now.Message; same {
-		if time.Since(c.written.LastHeartbeatTime.Time) < renew {
+	if c.written.Status == now.Status {
+		same := c.written.Reason == now.Reason && c.written.Message == now.Message
+		if same && time.Since(c.written.LastHeartbeatTime.Time) < renew {
 			return
 		}
 		now.LastTransitionTime = c.written.LastTransitionTime
