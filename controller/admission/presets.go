@@ -16,6 +16,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/internal/bounds"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -26,9 +27,9 @@ type Presets func(ctx context.Context, namespace string, look func(page []unstru
 // Bounds of a namespace's presets. Each new instance is compared with all of them, and those that select it with each
 // other.
 const (
-	MaxPresets = 128
+	MaxPresets = bounds.Presets
 	// MaxPresetBytes bounds the JSON of their specs together.
-	MaxPresetBytes = 1 << 20
+	MaxPresetBytes = bounds.PresetBytes
 )
 
 // errTooManyPresets says that a namespace has more than admission compares.

@@ -17,21 +17,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/nodevirt/nodevirt/controller/aggregated"
+	"github.com/nodevirt/nodevirt/internal/bounds"
 	"github.com/nodevirt/nodevirt/internal/turns"
 )
 
 // Bounds of reviews. A review needs up to 40 times the memory of its object.
 const (
 	// maxObject bounds an object, in bytes of JSON with its managed fields.
-	maxObject = 512 << 10
+	maxObject = bounds.Object
 	// maxReview bounds a request: two objects, and what describes them.
 	maxReview = 2*maxObject + 128<<10
 	// maxDiscarded bounds what is read of a longer request, so that the API server
 	// reads the answer: it sends at most two objects of 3 MiB.
 	maxDiscarded = 8 << 20
 	// MaxReviews bounds the reviews at a time, and NamespaceReviews those of one namespace. The others wait.
-	MaxReviews       = 4
-	NamespaceReviews = 3
+	MaxReviews       = bounds.Reviews
+	NamespaceReviews = bounds.NamespaceReviews
 	// maxHead bounds what a review has before the objects, in bytes.
 	maxHead = 8 << 10
 )

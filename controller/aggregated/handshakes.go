@@ -4,16 +4,18 @@ import (
 	"net"
 	"slices"
 	"sync"
+
+	"github.com/nodevirt/nodevirt/internal/bounds"
 )
 
 // Bounds of connections that are not authenticated yet. Above them the oldest one is closed: a front proxy's handshake
 // takes milliseconds, and one that lasts is a client that says nothing.
 const (
 	// MaxHandshakes bounds all, and MaxHandshakesOfOne those of one address.
-	MaxHandshakes      = 1024
-	MaxHandshakesOfOne = 64
+	MaxHandshakes      = bounds.Handshakes
+	MaxHandshakesOfOne = bounds.AddressHandshakes
 	// MaxHandshakesOfKnown bounds those of an address that has authenticated before. No other address's close them.
-	MaxHandshakesOfKnown = 256
+	MaxHandshakesOfKnown = bounds.KnownAddressHandshakes
 	// maxKnown is how many such addresses are remembered: a cluster has few API servers.
 	maxKnown = 32
 )

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"github.com/nodevirt/nodevirt/internal/bounds"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 	// maxArguments bounds the total size of a command's arguments, as Linux does.
 	maxArguments = 2 << 20
 	// MaxInput bounds a command's input, in bytes.
-	MaxInput = 16 << 20
+	MaxInput = bounds.Input
 	// maxExecs bounds how many commands one agent runs at once.
 	maxExecs = 64
 )

@@ -27,7 +27,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nodevirt/nodevirt/shim/budget"
+	"github.com/nodevirt/nodevirt/internal/bounds"
+	"github.com/nodevirt/nodevirt/internal/budget"
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
 )
 
@@ -38,11 +39,11 @@ const (
 	// keep is how long what no VM uses is kept for the next one.
 	keep = 5 * time.Minute
 	// MaxOutline bounds what is kept of one stream beside the RAM, in bytes.
-	MaxOutline = 64 << 20
+	MaxOutline = bounds.Outline
 	// MaxOutlines bounds the outlines of all streams, in bytes.
-	MaxOutlines = 256 << 20
+	MaxOutlines = bounds.Outlines
 	// NamespaceOutlines bounds the outlines of the streams of a namespace, in bytes.
-	NamespaceOutlines = 128 << 20
+	NamespaceOutlines = bounds.NamespaceOutlines
 	// share is the part of the node's memory that all RAM together may have: a fourth. namespaceShare is the part of
 	// that which the RAM of one namespace may have: a half.
 	share          = 4

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/nodevirt/nodevirt/shim/budget"
+	"github.com/nodevirt/nodevirt/internal/budget"
 )
 
 // TestShares: one tenant reaches its share, and leaves the rest to others.
