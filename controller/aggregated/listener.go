@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/nodevirt/nodevirt/internal/bounds"
 )
 
 // Bounds of connections. The front proxies of a cluster are few, and each reuses
@@ -16,8 +18,6 @@ const (
 	// handshakeTimeout bounds a TLS handshake of an address that has authenticated before, newTimeout that of another.
 	handshakeTimeout = 5 * time.Second
 	newTimeout       = 3 * time.Second
-	// MaxConnections bounds the authenticated ones.
-	MaxConnections = 4096
 )
 
 // proxyListener accepts connections whose TLS handshake succeeded.
@@ -115,7 +115,7 @@ func (p *proxyListener) handshake(ctx context.Context, c net.Conn, h *handshake)
 func (p *proxyListener) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.open >= MaxConnections {
+	if p.open >= bounds.Connections {
 		return false
 	}
 	p.open++

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/nodevirt/nodevirt/internal/bounds"
 )
 
 // Options configure a server.
@@ -35,6 +37,8 @@ type Server struct {
 	mux     *http.ServeMux
 	groups  []metav1.APIGroup
 	openapi openapi
+	// requestTime bounds a request and its reply; [bounds.RequestTime].
+	requestTime time.Duration
 	// serving is set once the server can identify the front proxy.
 	serving atomic.Bool
 }
@@ -56,7 +60,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the aggregated API: %w", err)
 	}
-	s := &Server{options: o, front: front, mux: http.NewServeMux()}
+	s := &Server{options: o, front: front, mux: http.NewServeMux(), requestTime: bounds.RequestTime}
 	s.mux.HandleFunc("GET /apis", func(w http.ResponseWriter, _ *http.Request) {
 		Reply(w, http.StatusOK, metav1.APIGroupList{
 			TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: s.groups,
@@ -125,6 +129,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler:           s.mux,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ReadTimeout: s.requestTime, WriteTimeout: s.requestTime, // a stream's handler, which takes the connection over, ends both
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
 	}

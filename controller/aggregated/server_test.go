@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodevirt/nodevirt/internal/bounds"
 	"github.com/nodevirt/nodevirt/test/cluster/pki"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
@@ -260,7 +261,7 @@ func TestFourPodsLeaveAPlace(t *testing.T) {
 
 // TestConnectionsAreBounded: the listener counts authenticated connections.
 func TestConnectionsAreBounded(t *testing.T) {
-	p := &proxyListener{open: MaxConnections}
+	p := &proxyListener{open: bounds.Connections}
 	assert.Assert(t, !p.enter(), "too many connections")
 	p.release()
 	assert.Assert(t, p.enter())
@@ -313,4 +314,38 @@ func (l lines) Write(text []byte) (int, error) {
 	default:
 	}
 	return len(text), nil
+}
+
+// TestSlowRequests: a client that sends its request's body slowly, or does not read the reply, loses its connection.
+func TestSlowRequests(t *testing.T) {
+	front, own := pki.ForTest(t, "authority"), pki.ForTest(t, "authority")
+	serving := own.TLS(t, pki.Identity{Name: "server", Hosts: []string{"127.0.0.1"}})
+	s := newServer(t, front, func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil })
+	s.requestTime = time.Second
+	ended := make(chan error, 1)
+	s.Add("slow.example.com", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		for err == nil { // to the end of the client's buffers
+			_, err = w.Write(make([]byte, 1<<20))
+		}
+		ended <- err
+	}), "v1")
+	address := serve(t, s)
+	assert.NilError(t, wait.Do(t.Context(), func(context.Context) error { return s.Ready(nil) }))
+	for name, request := range map[string]string{
+		"an unfinished body": "POST /apis/slow.example.com/v1 HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n1",
+		"an unread reply":    "GET /apis/slow.example.com/v1 HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		conn, err := tls.Dial("tcp", address, &tls.Config{
+			RootCAs: own.Pool(), MinVersion: tls.VersionTLS12, ServerName: "127.0.0.1",
+			Certificates: []tls.Certificate{front.TLS(t, pki.Identity{Name: "front"})},
+		})
+		assert.NilError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, request)
+		assert.NilError(t, err)
+		if err := <-ended; err == nil {
+			t.Errorf("%s: the handler goes on", name)
+		}
+	}
 }

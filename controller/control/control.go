@@ -6,6 +6,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"io"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,17 +48,26 @@ func ForConfig(config *rest.Config) (*Client, error) {
 // Control gives an order to the VM in a pod, and returns the node's answer, at most so
 // many bytes.
 func (c *Client) Control(ctx context.Context, p *corev1.Pod, most int, name string, arguments ...string) ([]byte, error) {
-	out, complaint := Bounded{Most: most}, Bounded{Most: MaxComplaint}
-	err := c.Stream(ctx, p, &corev1.PodExecOptions{
-		Container: pod.Container, Command: append([]string{Prefix + name}, arguments...), Stdout: true, Stderr: true,
-	}, remotecommand.StreamOptions{Stdout: &out, Stderr: &complaint})
-	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("%w%s", err, complaint.Text))
+	out := Bounded{Most: most}
+	if err := c.Copy(ctx, p, &out, name, arguments...); err != nil {
+		return nil, err
 	}
 	if out.More {
 		return nil, apierrors.NewInternalError(fmt.Errorf("the node's answer has more than %d bytes", most))
 	}
 	return out.Text, nil
+}
+
+// Copy gives an order to the VM in a pod, and writes the node's answer as it arrives. An error of the writer ends it.
+func (c *Client) Copy(ctx context.Context, p *corev1.Pod, to io.Writer, name string, arguments ...string) error {
+	complaint := Bounded{Most: MaxComplaint}
+	err := c.Stream(ctx, p, &corev1.PodExecOptions{
+		Container: pod.Container, Command: append([]string{Prefix + name}, arguments...), Stdout: true, Stderr: true,
+	}, remotecommand.StreamOptions{Stdout: to, Stderr: &complaint})
+	if err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("%w%s", err, complaint.Text))
+	}
+	return nil
 }
 
 // Stream runs a command in a pod.

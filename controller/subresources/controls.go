@@ -4,20 +4,27 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/internal/bounds"
+	"github.com/nodevirt/nodevirt/internal/turns"
 )
 
 // controls are what the VM of a running instance does at once.
 type controls struct {
 	nodes interface {
 		Control(ctx context.Context, p *corev1.Pod, most int, name string, arguments ...string) ([]byte, error)
+		Copy(ctx context.Context, p *corev1.Pod, to io.Writer, name string, arguments ...string) error
 	}
-	found interface {
+	// reports are the answers of guests' agents that the controller holds.
+	reports *turns.Turns
+	found   interface {
 		instances
 		guests
 	}
@@ -168,6 +175,11 @@ func (b *controls) agentReport(control string) handler {
 			http.Error(c.w, "VMI does not have guest agent connected", http.StatusInternalServerError)
 			return nil
 		}
+		end, err := b.reports.Take(ctx, c.namespace, func() {})
+		if err != nil {
+			return err
+		}
+		defer end()
 		text, err := b.control(ctx, found, control)
 		if err != nil {
 			return err
@@ -179,26 +191,53 @@ func (b *controls) agentReport(control string) handler {
 	}
 }
 
-// screenshot is a picture of the machine's display, as PNG.
+// screenshot is a picture of the machine's display, as PNG. It passes to the caller as it arrives: a picture of a large
+// display has tens of megabytes.
 func (b *controls) screenshot(ctx context.Context, c *call) error {
 	_, found, err := b.found.running(ctx, c)
 	if err != nil {
 		return err
 	}
-	picture, err := b.control(ctx, found, "screenshot")
-	if err != nil {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	picture := &passed{to: c.w, kind: "image/png", most: bounds.Screenshot, end: cancel}
+	if err := b.nodes.Copy(ctx, found, picture, "screenshot"); err != nil && !picture.begun {
 		return err
+	} else if err != nil || picture.failed {
+		panic(http.ErrAbortHandler) // the caller must not take a part for the whole
 	}
-	c.w.Header().Set("Content-Type", "image/png")
-	c.w.WriteHeader(http.StatusOK)
-	_, _ = c.w.Write(picture)
 	return nil
 }
 
-// maxAnswer bounds what a node says to a button, in bytes: the picture of a large display.
-const maxAnswer = 64 << 20
+// passed passes an answer to a caller.
+type passed struct {
+	to   http.ResponseWriter
+	kind string // the content's type
+	most int    // the bytes that are left
+	end  func() // ends the answer
+
+	begun, failed bool
+}
+
+// Write implements io.Writer. After an error it ends the answer, and drops the rest.
+func (p *passed) Write(text []byte) (int, error) {
+	if p.failed {
+		return len(text), nil
+	}
+	if !p.begun {
+		p.begun = true
+		p.to.Header().Set("Content-Type", p.kind)
+		p.to.WriteHeader(http.StatusOK)
+	}
+	p.most -= len(text)
+	if _, err := p.to.Write(text); err != nil || p.most < 0 {
+		p.failed = true
+		p.end()
+	}
+	return len(text), nil
+}
 
 // control presses a button of the machine in a pod, and returns what it says.
 func (b *controls) control(ctx context.Context, p *corev1.Pod, name string, arguments ...string) ([]byte, error) {
-	return b.nodes.Control(ctx, p, maxAnswer, name, arguments...)
+	return b.nodes.Control(ctx, p, bounds.Report, name, arguments...)
 }

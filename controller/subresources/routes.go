@@ -49,10 +49,10 @@ func (s *Server) table() []route {
 		{"virtualmachines", "expand-spec", http.MethodGet, s.expander.expand},
 		{"virtualmachines", "objectgraph", http.MethodGet, s.graphs.machine},
 		{"virtualmachineinstances", "objectgraph", http.MethodGet, s.graphs.instance},
-		{"virtualmachineinstances", "console", http.MethodGet, s.streams.console},
-		{"virtualmachineinstances", "vnc", http.MethodGet, s.streams.vnc},
-		{"virtualmachineinstances", "usbredir", http.MethodGet, s.streams.usbredir},
-		{"virtualmachineinstances", "vsock", http.MethodGet, s.streams.vsock},
+		{"virtualmachineinstances", "console", http.MethodGet, s.shares.counted(s.streams.console)},
+		{"virtualmachineinstances", "vnc", http.MethodGet, s.shares.counted(s.streams.vnc)},
+		{"virtualmachineinstances", "usbredir", http.MethodGet, s.shares.counted(s.streams.usbredir)},
+		{"virtualmachineinstances", "vsock", http.MethodGet, s.shares.counted(s.streams.vsock)},
 		{"virtualmachineinstances", "vnc/screenshot", http.MethodGet, s.controls.screenshot},
 		{"virtualmachineinstances", "pause", http.MethodPut, s.controls.pause},
 		{"virtualmachineinstances", "unpause", http.MethodPut, s.controls.unpause},
@@ -67,8 +67,8 @@ func (s *Server) table() []route {
 	all = append(all, both("addvolume", http.MethodPut, s.volumes.add)...)
 	all = append(all, both("removevolume", http.MethodPut, s.volumes.remove)...)
 	all = append(all, both("evacuate/cancel", http.MethodPut, s.migrations.cancelEvacuation)...)
-	all = append(all, both("portforward/{port}", http.MethodGet, s.streams.portForward)...)
-	all = append(all, both("portforward/{port}/{protocol}", http.MethodGet, s.streams.portForward)...)
+	all = append(all, both("portforward/{port}", http.MethodGet, s.shares.counted(s.streams.portForward))...)
+	all = append(all, both("portforward/{port}/{protocol}", http.MethodGet, s.shares.counted(s.streams.portForward))...)
 	for subresource, sentence := range unsupported() {
 		for _, method := range []string{http.MethodGet, http.MethodPut} {
 			all = append(all, both(subresource, method, func(context.Context, *call) error { return missing(sentence) })...)

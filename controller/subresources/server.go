@@ -15,6 +15,8 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/api"
 	"github.com/nodevirt/nodevirt/controller/control"
+	"github.com/nodevirt/nodevirt/internal/bounds"
+	"github.com/nodevirt/nodevirt/internal/turns"
 )
 
 // Options configure the API.
@@ -49,6 +51,7 @@ type Server struct {
 	dumps      *dumps
 	controls   *controls
 	streams    *streams
+	shares     *shares
 	expander   *expander
 	graphs     *graphs
 }
@@ -82,8 +85,9 @@ func New(o Options) (*Server, error) {
 		migrations: &migrations{objects: objects, found: found},
 		volumes:    &volumes{objects: objects, found: found},
 		dumps:      &dumps{objects: objects, found: found},
-		controls:   &controls{nodes: nodes, found: found},
+		controls:   &controls{nodes: nodes, found: found, reports: turns.New("other reports of guests' agents", bounds.Reports, bounds.NamespaceReports)},
 		streams:    &streams{authorizer: authorizer, dialer: &dialer{nodes: nodes}, found: found, connections: connections},
+		shares:     newShares(),
 		expander:   &expander{objects: objects, found: found},
 		graphs:     &graphs{objects: objects, found: found},
 	}, nil

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/nodevirt/nodevirt/internal/bounds"
 )
 
 // protocol is KubeVirt's: bytes in binary messages, in both directions.
@@ -28,6 +30,7 @@ type socket struct {
 	*websocket.Conn
 	message io.Reader // what is left of the one that is read
 	writing sync.Mutex
+	stall   time.Duration // how long the caller can leave data unread
 }
 
 // upgrade makes a stream of the call. What went wrong before that can be replied.
@@ -42,7 +45,7 @@ func (c *call) upgrade() (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &socket{Conn: conn}, nil
+	return &socket{Conn: conn, stall: bounds.StreamStall}, nil
 }
 
 // Read implements io.Reader: the end is io.EOF if the caller ended it as one should, or left.
@@ -68,10 +71,13 @@ func (s *socket) Read(p []byte) (int, error) {
 	}
 }
 
-// Write implements io.Writer.
+// Write implements io.Writer. It fails if the caller reads nothing for too long.
 func (s *socket) Write(p []byte) (int, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
+	if err := s.SetWriteDeadline(time.Now().Add(s.stall)); err != nil {
+		return 0, err
+	}
 	if err := s.WriteMessage(websocket.BinaryMessage, p); err != nil {
 		return 0, err
 	}
