@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/export/server"
+	"github.com/nodevirt/nodevirt/internal/bounds"
+	"github.com/nodevirt/nodevirt/internal/budget"
 )
 
 // Options are what a proxy works with.
@@ -29,13 +31,13 @@ type Proxy struct {
 	exports client.Reader
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	// requests counts those of each namespace.
-	requests *counter
+	requests *budget.Budget
 	log      *slog.Logger
 }
 
 // New returns a proxy.
 func New(o Options) *Proxy {
-	p := &Proxy{exports: o.Exports, dial: o.Dial, requests: newCounter(maxOfNamespace), log: o.Log}
+	p := &Proxy{exports: o.Exports, dial: o.Dial, requests: budget.New("downloads", bounds.ProxyRequests, bounds.NamespaceProxyRequests), log: o.Log}
 	if p.dial == nil {
 		p.dial = (&net.Dialer{Timeout: connectTimeout}).DialContext
 	}
@@ -54,11 +56,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if !p.requests.add(r.namespace) {
+	if p.requests.Take(r.namespace, 1) != nil {
 		unavailable(w, "too many downloads: try again later")
 		return
 	}
-	defer p.requests.remove(r.namespace)
+	defer p.requests.Release(r.namespace, 1)
 	t, err := p.find(req.Context(), r)
 	switch {
 	case errors.Is(err, errNoExport):

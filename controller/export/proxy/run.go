@@ -11,13 +11,15 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	api "kubevirt.io/api/export/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/internal/bounds"
+	"github.com/nodevirt/nodevirt/internal/callers"
 )
 
 // Flag is the argument by which nodevirt-controller is the export proxy; the certificate's folder follows.
@@ -27,9 +29,6 @@ const Flag = "-export-proxy"
 const Port = 8443
 
 const (
-	// maxConnections bounds the clients, maxOfNamespace the requests for exports of one namespace.
-	maxConnections = 256
-	maxOfNamespace = 64
 	// headerTimeout bounds the handshake and a request's header, idleTimeout the time between two requests.
 	// answerTimeout bounds how long a client reads nothing.
 	headerTimeout = 10 * time.Second
@@ -96,7 +95,7 @@ func Serve(ctx context.Context, l net.Listener, p *Proxy, cert func(*tls.ClientH
 	s := newServer(p, p.log)
 	s.TLSConfig = &tls.Config{GetCertificate: cert, MinVersion: tls.VersionTLS12}
 	defer stopWith(ctx, s)()
-	return ended(s.ServeTLS(netutil.LimitListener(l, maxConnections), "", ""))
+	return ended(s.ServeTLS(callers.Limit(l, bounds.ProxyConnections).Prepare(s), "", ""))
 }
 
 // answerProbes answers the kubelet at another port: clients cannot take its connections.

@@ -14,14 +14,13 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/net/netutil"
 	api "kubevirt.io/api/export/v1"
+
+	"github.com/nodevirt/nodevirt/internal/bounds"
+	"github.com/nodevirt/nodevirt/internal/callers"
 )
 
 const (
-	// maxConnections and maxTransfers bound what clients can have at once.
-	maxConnections = 64
-	maxTransfers   = 8
 	// headerTimeout bounds the handshake and a request's header, idleTimeout the time between two
 	// requests, stall the time in which a client reads nothing.
 	headerTimeout = 10 * time.Second
@@ -49,7 +48,7 @@ type Server struct {
 // New opens the volumes that a config below dir names. The caller closes the server.
 func New(dir string, log *slog.Logger) (*Server, error) {
 	s := &Server{
-		tokenFile: filepath.Join(dir, TokenFolder, FileToken), transfers: make(chan struct{}, maxTransfers), log: log,
+		tokenFile: filepath.Join(dir, TokenFolder, FileToken), transfers: make(chan struct{}, bounds.ExportTransfers), log: log,
 		manifests: map[From][]json.RawMessage{},
 	}
 	var err error
@@ -120,7 +119,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, pair tls.Certificate
 		}
 	})
 	defer stop()
-	err := server.ServeTLS(netutil.LimitListener(l, maxConnections), "", "")
+	err := server.ServeTLS(callers.Limit(l, bounds.ExportConnections).Prepare(server), "", "")
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
