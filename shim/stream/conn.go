@@ -68,6 +68,9 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// NetConn returns the connection of the listener below, for package callers.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
 // Close may be called twice: the server and the protocol both do so.
 func (c *conn) Close() error {
 	c.lose()

@@ -12,6 +12,9 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
+
+	"github.com/nodevirt/nodevirt/internal/bounds"
+	"github.com/nodevirt/nodevirt/internal/callers"
 )
 
 const (
@@ -47,8 +50,9 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("serve streams: %w: choose another stream.address", err)
 	}
 	ending, end := context.WithCancel(context.WithoutCancel(ctx))
+	calls := callers.Limit(tcp, bounds.StreamConnections)
 	s := &Server{
-		listener: &listener{Listener: tcp, conns: map[*conn]struct{}{}},
+		listener: &listener{Listener: calls, conns: map[*conn]struct{}{}},
 		runtime:  &runtime{machines: o.Machines, ending: ending, end: end},
 	}
 	config := streaming.DefaultConfig
@@ -66,6 +70,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		ConnContext:       within,
 		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn),
 	}
+	calls.Prepare(s.http)
 	return s, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodevirt/nodevirt/internal/bounds"
 	"github.com/nodevirt/nodevirt/internal/turns"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -20,7 +21,7 @@ import (
 
 // largeAnswers is the number of agents' answers above one MiB that the shim
 // reads at once, one of each namespace. Each may need some hundred MiB of memory.
-const largeAnswers = 2
+const largeAnswers = bounds.LargeAnswers
 
 // patience bounds a call to libvirtd for a caller that sets no deadline.
 const patience = 30 * time.Second

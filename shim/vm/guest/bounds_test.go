@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nodevirt/nodevirt/internal/bounds"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/stream"
@@ -173,4 +175,57 @@ func TestControlsWait(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestStreamsOfAPod: clients that open streams to one pod, or to the pods of one namespace, leave streams to others.
+func TestStreamsOfAPod(t *testing.T) {
+	n := newNode(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	n.consoles.held = true
+	attach := func(id string) error {
+		begun, ended := make(chan struct{}), make(chan error, 1)
+		n.consoles.begun = func() { close(begun) }
+		all.Go(func() { ended <- n.Attach(ctx, id, stream.Streams{}) })
+		select {
+		case <-begun:
+			return nil
+		case err := <-ended:
+			return err
+		}
+	}
+	for pod := range bounds.NodeNamespaceStreams / bounds.PodStreams {
+		id := "a" + strconv.Itoa(pod)
+		inNamespace(n.add(id, record.Running), "greedy")
+		for range bounds.PodStreams {
+			if err := attach(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for what, err := range map[string]error{
+			"attach":       attach(id),
+			"exec":         n.Exec(ctx, id, []string{"true"}, stream.Streams{}),
+			"port-forward": n.Forward(ctx, "pod-"+id, 80, nil),
+		} {
+			if !errors.Is(err, vmerrors.ErrBusy) {
+				t.Errorf("%s to a pod with %d streams: %v", what, bounds.PodStreams, err)
+			}
+		}
+	}
+	inNamespace(n.add("last", record.Running), "greedy")
+	if err := attach("last"); !errors.Is(err, vmerrors.ErrBusy) {
+		t.Errorf("a namespace has more than %d streams: %v", bounds.NodeNamespaceStreams, err)
+	}
+	inNamespace(n.add("b", record.Running), "neighbour")
+	if err := attach("b"); err != nil {
+		t.Errorf("a neighbour's stream: %v", err)
+	}
+	cancel()
+	all.Wait()
+	if used := n.streams.pods.Used() + n.streams.namespaces.Used(); used != 0 {
+		t.Errorf("%d streams are counted after the last has ended", used)
+	}
 }

@@ -67,6 +67,11 @@ func (g *Guests) Exec(ctx context.Context, id string, command []string, s stream
 	if err != nil {
 		return err
 	}
+	end, err := g.streams.begin(v)
+	if err != nil {
+		return execFailed(v, err)
+	}
+	defer end()
 	if control, err := g.controls.find(command); err != nil {
 		return execFailed(v, err)
 	} else if do := g.streamed(command); control != nil && do != nil {

@@ -62,6 +62,7 @@ type Guests struct {
 	namespaces namespaces
 	log        *slog.Logger
 	inputs     inputs
+	streams    shares
 
 	consoleClients table.PerVM[*consoleClient]
 	usbSlots       table.PerVM[*usbSlots]
@@ -75,7 +76,7 @@ func New(o Options) *Guests {
 	g := &Guests{
 		table: o.Table, agents: o.Agents, layout: o.Layout,
 		controls: newControls(o),
-		pauses:   o.Pauses, freezes: o.Freezes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger, vsocks: dialVSOCK, inputs: newInputs(),
+		pauses:   o.Pauses, freezes: o.Freezes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger, vsocks: dialVSOCK, inputs: newInputs(), streams: newShares(),
 	}
 	g.consoleClients.New = func(*table.VM) *consoleClient { return &consoleClient{} }
 	g.viewers.New = func(*table.VM) *viewers { return &viewers{} }
@@ -128,6 +129,11 @@ func (g *Guests) Attach(ctx context.Context, id string, s stream.Streams) error 
 	if err != nil {
 		return err
 	}
+	end, err := g.streams.begin(v)
+	if err != nil {
+		return err
+	}
+	defer end()
 	return g.attach(ctx, v, s, "")
 }
 
@@ -156,6 +162,11 @@ func (g *Guests) Forward(ctx context.Context, sandboxID string, port uint16, cli
 	if !ok {
 		return errors.New("the pod's VM does not run any more: try again for its other containers")
 	}
+	end, err := g.streams.begin(v)
+	if err != nil {
+		return err
+	}
+	defer end()
 	conn, err := g.dial(ctx, v, port)
 	if err != nil {
 		return err

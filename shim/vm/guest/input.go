@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
+	"github.com/nodevirt/nodevirt/internal/bounds"
+	"github.com/nodevirt/nodevirt/internal/budget"
 	"github.com/nodevirt/nodevirt/shim/agent"
-	"github.com/nodevirt/nodevirt/shim/budget"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
@@ -16,11 +16,11 @@ import (
 const (
 	// MaxInputs bounds the input of commands that the shim holds at once, in bytes. An agent takes a command's whole input
 	// before its start.
-	MaxInputs = 256 << 20
+	MaxInputs = bounds.Inputs
 	// NamespaceInputs bounds the input of the commands in a namespace's VMs, in bytes.
-	NamespaceInputs = 64 << 20
+	NamespaceInputs = bounds.NamespaceInputs
 	// InputTime is how long a client may take to send a command's input.
-	InputTime = 5 * time.Minute
+	InputTime = bounds.InputTime
 	// inputStep is the least that an input takes of the budget, in bytes.
 	inputStep = 64 << 10
 )

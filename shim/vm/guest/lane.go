@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/nodevirt/nodevirt/internal/bounds"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
 
 // MaxControls is how many controls of a VM run or wait at once that libvirtd carries out. One runs at a time.
-const MaxControls = 8
+const MaxControls = bounds.Controls
 
 // lane lets the controls of a VM that libvirtd carries out follow each other.
 type lane struct {

@@ -195,6 +195,8 @@ type fakePorts struct {
 type fakeTerminals struct {
 	last terminal.Console
 	held bool
+	// begun is called when a client that is held has come; may be nil.
+	begun func()
 
 	mu      sync.Mutex
 	clients int
@@ -219,6 +221,9 @@ func (f *fakeTerminals) Attach(ctx context.Context, c terminal.Console, in io.Re
 		f.clients++
 		f.last = c
 		f.mu.Unlock()
+		if f.begun != nil {
+			f.begun()
+		}
 		<-ctx.Done()
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"image"
 	"image/png"
 
+	"github.com/nodevirt/nodevirt/internal/bounds"
 	"github.com/nodevirt/nodevirt/internal/turns"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
@@ -15,9 +16,9 @@ import (
 
 const (
 	// MaxScreenshots is how many pictures the shim makes at once. Each may need some hundred MiB of memory.
-	MaxScreenshots = 2
+	MaxScreenshots = bounds.Screenshots
 	// NamespaceScreenshots is how many of these are of one namespace.
-	NamespaceScreenshots = 1
+	NamespaceScreenshots = bounds.NamespaceScreenshots
 )
 
 // screenshot is the control that returns a picture of the guest's display, as PNG.
