@@ -9,8 +9,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
 )
 
-// bounds limit a copy; 0 is no limit.
-type bounds struct {
+// copyBounds limit a copy; 0 is no limit.
+type copyBounds struct {
 	timeout, stall time.Duration
 	// perGiB takes the place of timeout: it is that of a GiB of memory, which are bytes, or of a disk.
 	perGiB time.Duration
@@ -20,7 +20,7 @@ type bounds struct {
 }
 
 // limit returns how long the copy may take. It grows when libvirt knows the disks' sizes.
-func (b bounds) limit(job *domain.Job) time.Duration {
+func (b copyBounds) limit(job *domain.Job) time.Duration {
 	if b.perGiB == 0 {
 		return b.timeout
 	}
@@ -33,7 +33,7 @@ func (b bounds) limit(job *domain.Job) time.Duration {
 }
 
 // bound cancels a copy that takes too long, or stops.
-func (g *migration) bound(ctx context.Context, b bounds) {
+func (g *migration) bound(ctx context.Context, b copyBounds) {
 	begun, last, moved, paused, longest := time.Now(), int64(-1), time.Now(), false, time.Duration(0)
 	for {
 		select {

@@ -143,6 +143,7 @@ type node struct {
 	// adopting is held while a container takes the identity of a guest, which no other
 	// container of the node has.
 	adopting sync.Mutex
+	ports    *ports
 }
 
 // sources are the VMs that leave, targets those that come.
@@ -153,7 +154,7 @@ type (
 
 // New returns Moves.
 func New(o Options) *Moves {
-	n := &node{o: o}
+	n := &node{o: o, ports: newPorts()}
 	n.vms.New = func(*table.VM) *state { return &state{} }
 	return &Moves{node: n, sources: &sources{n}, targets: &targets{n}}
 }

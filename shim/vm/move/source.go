@@ -204,7 +204,7 @@ func (m *sources) begin(ctx context.Context, v *table.VM, one *migration, a orde
 // copy copies the guest to the target, and settles how that ended.
 func (m *sources) copy(ctx context.Context, v *table.VM, one *migration, a order.Sending, d departure, dialer *link.Dialer) {
 	defer d.stop(nil)
-	limits := bounds{perGiB: a.PerGiB, memory: v.Record().Spec.Memory, timeout: a.Timeout, stall: a.Stall}
+	limits := copyBounds{perGiB: a.PerGiB, memory: v.Record().Spec.Memory, timeout: a.Timeout, stall: a.Stall}
 	if a.Pause {
 		limits.pause = func(ctx context.Context) error { return m.pause(ctx, v, one) }
 	}

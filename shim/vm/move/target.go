@@ -163,19 +163,26 @@ func (m *targets) adopt(ctx context.Context, v *table.VM, uid string, guest orde
 	return m.o.Table.Put(v, r)
 }
 
-// listener listens for the source in the VM's pod, or on the node's address if the guest has the pod's.
-func (m *targets) listener(ctx context.Context, r record.Container, node netip.Addr) (net.Listener, error) {
+// listener listens for the source in the VM's pod, or on the node's address, by one of its ports, if the guest has the pod's.
+func (m *targets) listener(ctx context.Context, r record.Container, node netip.Addr) (net.Listener, *port, error) {
 	if r.Spec.TakesPodAddress() {
 		if !node.IsValid() {
-			return nil, fmt.Errorf("%w: the order names no address of the node, and the guest has the pod's: update nodevirt-controller", vmerrors.ErrInvalid)
+			return nil, nil, fmt.Errorf("%w: the order names no address of the node, and the guest has the pod's: update nodevirt-controller", vmerrors.ErrInvalid)
 		}
-		return m.o.ListenNode(ctx, node)
+		p, err := m.ports.take(ctx, r.Sandbox.Value.GetMetadata().GetNamespace(), func(ctx context.Context) (net.Listener, error) {
+			return m.o.ListenNode(ctx, node)
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		return p, p, nil
 	}
 	netns, err := m.o.Sandboxes.NetworkNamespace(ctx, r.SandboxID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return m.o.Listen(ctx, netns, Port(r.Spec))
+	l, err := m.o.Listen(ctx, netns, Port(r.Spec))
+	return l, nil, err
 }
 
 // listen makes what the target needs, and serves the source in the background.
@@ -218,7 +225,7 @@ func (m *targets) listen(ctx context.Context, v *table.VM, one *migration, peer 
 	if err := machine.Sockets.MakeTarget(r.Domain.UID, r.Domain.GID); err != nil {
 		return err
 	}
-	listener, err := m.listener(ctx, r, node)
+	listener, own, err := m.listener(ctx, r, node)
 	if err != nil {
 		return err
 	}
@@ -242,23 +249,23 @@ func (m *targets) listen(ctx context.Context, v *table.VM, one *migration, peer 
 	one.mu.Lock()
 	one.target, one.address = target, listener.Addr().String()
 	one.mu.Unlock()
-	m.serve(v, one, link.NewListener(listener, one.identity, peer, inner.Serve(target)), began)
+	m.serve(v, one, link.NewListener(listener, one.identity, peer, inner.Serve(target)), own, began)
 	return nil
 }
 
 const (
 	// connectTime is how long a target waits for its source.
 	connectTime = 5 * time.Minute
-	// answerTime is how long a target answers a source that has lost the answer.
+	// answerTime is how long a target answers a source that has lost the answer, unless another one needs its port.
 	answerTime = 10 * time.Minute
 )
 
 // serve serves the source until the decision is carried out and known there.
-func (m *targets) serve(v *table.VM, one *migration, l *link.Listener, began <-chan struct{}) {
+func (m *targets) serve(v *table.VM, one *migration, l *link.Listener, own *port, began <-chan struct{}) {
 	m.o.Tasks.Run(func(ctx context.Context) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		m.o.Tasks.Run(func(context.Context) { m.attend(ctx, v, one, began); cancel() })
+		m.o.Tasks.Run(func(context.Context) { m.attend(ctx, v, one, own, began); cancel() })
 		if err := l.Run(ctx); err != nil {
 			table.Logger(m.o.Logger, v.Record()).Error("serving a migration's source failed", "error", err)
 		}
@@ -268,7 +275,7 @@ func (m *targets) serve(v *table.VM, one *migration, l *link.Listener, began <-c
 
 // attend refuses a guest whose source does not connect, and carries out what failed. It
 // returns when the listener is of no more use.
-func (m *targets) attend(ctx context.Context, v *table.VM, one *migration, began <-chan struct{}) {
+func (m *targets) attend(ctx context.Context, v *table.VM, one *migration, own *port, began <-chan struct{}) {
 	select {
 	case <-began:
 	case <-v.Exited():
@@ -289,6 +296,7 @@ func (m *targets) attend(ctx context.Context, v *table.VM, one *migration, began
 	select {
 	case <-v.Exited():
 	case <-time.After(answerTime):
+	case <-own.answers():
 	case <-ctx.Done():
 	}
 }
