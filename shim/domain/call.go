@@ -9,8 +9,8 @@ import (
 	"github.com/nodevirt/nodevirt/tracing"
 )
 
-// await runs fn and waits for its result or the end of ctx. In the second case fn
-// continues in the background until libvirtd answers or the connection is closed,
+// await runs fn and waits for its result or the end of ctx, or of [bounds.CallTime] if ctx has no deadline. In the
+// other cases fn continues in the background until libvirtd answers or the connection is closed,
 // and its result is lost. fn must own all values that it uses.
 func await[T any](ctx context.Context, op, object string, fn func() (T, error)) (T, error) {
 	type result struct {
@@ -18,6 +18,8 @@ func await[T any](ctx context.Context, op, object string, fn func() (T, error)) 
 		err   error
 	}
 	done := make(chan result, 1)
+	ctx, cancel := inTime(ctx)
+	defer cancel()
 	go func() {
 		value, err := fn()
 		done <- result{value, err}
@@ -50,8 +52,14 @@ func call[T any](ctx context.Context, c *Connection, op, object string,
 	if err != nil {
 		return zero, expired(ctx, op, object)
 	}
+	answered, err := c.open(op, object)
+	if err != nil {
+		leave()
+		return zero, err
+	}
 	return await(ctx, op, object, func() (T, error) {
 		defer leave() // libvirtd has answered; the caller may have given up long before
+		defer answered()
 		conn, err := calls.get()
 		if err != nil {
 			return zero, &failure{op: op, object: object, kind: ErrUnavailable, detail: err}

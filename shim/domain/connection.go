@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nodevirt/nodevirt/internal/budget"
 	"github.com/nodevirt/nodevirt/internal/turns"
 )
 
@@ -23,13 +24,15 @@ const (
 // methods, and those of the parts that use it, can be called from any goroutine.
 // Without a connection, calls to libvirtd fail at once with [ErrUnavailable].
 //
-// Every call ends with its context, even if libvirtd hangs. libvirtd may then
-// still carry out the request.
+// Every call ends with its context, or after [bounds.CallTime] if the context has no deadline,
+// even if libvirtd hangs. libvirtd may then still carry out the request.
 type Connection struct {
 	uri string
 	log *slog.Logger
 	// orders are the turns of calls that users order.
 	orders *turns.Turns
+	// unanswered are all calls that libvirtd has not answered, by their objects.
+	unanswered *budget.Budget
 
 	mu        sync.Mutex
 	calls     *pool         // nil while there is no libvirtd

@@ -21,7 +21,7 @@ type Driver struct {
 // runDir is that libvirtd's run folder (/run/libvirt), which has the files
 // with QEMU's process ids.
 func NewDriver(uri, runDir string, log *slog.Logger) *Driver {
-	conn := &Connection{uri: uri, log: log, orders: newOrders(), connected: make(chan struct{})}
+	conn := &Connection{uri: uri, log: log, orders: newOrders(), unanswered: newOpen(), connected: make(chan struct{})}
 	processes := &Processes{runDir: runDir}
 	return &Driver{
 		Connection: conn, Processes: processes,

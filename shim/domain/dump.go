@@ -72,7 +72,7 @@ func (d *Dumps) Write(ctx context.Context, uuid string, to Dump, file *os.File) 
 			}
 		}
 	}()
-	err = do(ctx, d.conn, op, uuid, func(dom *libvirt.Domain) error {
+	err = do(patient(ctx), d.conn, op, uuid, func(dom *libvirt.Domain) error {
 		return dom.CoreDumpWithFormat(to.Pipe, libvirt.DOMAIN_CORE_DUMP_FORMAT_RAW, libvirt.DUMP_MEMORY_ONLY|libvirt.DUMP_LIVE)
 	})
 	if ctx.Err() != nil {

@@ -3,15 +3,16 @@ package domain
 import (
 	"context"
 
+	"github.com/nodevirt/nodevirt/internal/bounds"
 	"github.com/nodevirt/nodevirt/internal/turns"
 )
 
 const (
 	// MaxOrders is how many calls that users order run at once on a node. libvirtd has 20 workers by default: the others
 	// are for starts, stops, and what the shim itself asks.
-	MaxOrders = 8
+	MaxOrders = bounds.Orders
 	// NamespaceOrders is how many of these are of one namespace.
-	NamespaceOrders = 4
+	NamespaceOrders = bounds.NamespaceOrders
 )
 
 func newOrders() *turns.Turns {

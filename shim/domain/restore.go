@@ -59,7 +59,7 @@ func (l *Lifecycle) Restore(ctx context.Context, uuid string, files map[string][
 		return 0, &failure{op: "restore", object: object, detail: err}
 	}
 	end := l.pending.begin(uuid)
-	pid, err := await(ctx, "restore", object, func() (int, error) {
+	pid, err := await(patient(ctx), "restore", object, func() (int, error) {
 		defer end()
 		defer groups.close()
 		name, err := call(context.WithoutCancel(ctx), l.conn, "restore", object, func(c *libvirt.Connect) (string, error) {
