@@ -28,7 +28,7 @@ const (
 func parse(text string) (*element, error) {
 	d := xml.NewDecoder(strings.NewReader(text))
 	top := &element{}
-	open := []*element{top}
+	open, texts := []*element{top}, []*strings.Builder{{}} // texts are those of the open elements
 	for count := 0; ; {
 		token, err := d.Token()
 		if errors.Is(err, io.EOF) {
@@ -48,19 +48,20 @@ func parse(text string) (*element, error) {
 				return nil, err
 			}
 			last.children = append(last.children, e)
-			open = append(open, e)
+			open, texts = append(open, e), append(texts, &strings.Builder{})
 		case xml.EndElement:
+			last.text = texts[len(texts)-1].String()
 			if len(last.children) > 0 || strings.TrimSpace(last.text) == "" {
 				last.text = strings.TrimSpace(last.text)
 			}
-			open = open[:len(open)-1]
+			open, texts = open[:len(open)-1], texts[:len(texts)-1]
 		case xml.CharData:
-			last.text += string(t)
+			texts[len(texts)-1].Write(t) // in parts, between comments
 		case xml.Directive:
 			return nil, errors.New("a document type or an entity is declared")
 		}
 	}
-	if len(top.children) != 1 || strings.TrimSpace(top.text) != "" {
+	if len(top.children) != 1 || strings.TrimSpace(texts[0].String()) != "" {
 		return nil, fmt.Errorf("%d elements at the top, not one", len(top.children))
 	}
 	return top.children[0], nil
