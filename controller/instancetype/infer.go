@@ -91,14 +91,16 @@ func labelled(ctx context.Context, live client.Reader, vm *kubevirt.VirtualMachi
 		return nil, err
 	}
 	last := "the volume's template"
-	for range maxSources {
+	for depth := range maxSources {
 		if labels[label] != "" {
 			return labels, nil
 		}
 		if next == nil {
 			break
 		}
-		last = next.String()
+		if depth == 0 || next.namespace == vm.Namespace { // others of another namespace are not the author's to know
+			last = next.String()
+		}
 		if labels, next, err = next.read(ctx, live, vm.Namespace); err != nil {
 			return nil, err
 		}

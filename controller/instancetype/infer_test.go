@@ -69,7 +69,7 @@ func TestInfer(t *testing.T) {
 		{name: "a DataVolume that was deleted", volume: `dataVolume: {name: labelled}`, policy: "Reject",
 			want: instancetype.Inferred{Name: "small", Kind: "virtualmachineinstancetype"}},
 		{name: "another namespace's missing PVC", volume: `dataVolume: {name: stray}`,
-			problem: "PersistentVolumeClaim images/none has no label " + groups.DefaultInstancetypeLabel},
+			problem: "DataVolume ns/stray has no label " + groups.DefaultInstancetypeLabel},
 		{name: "a blank DataVolume", volume: `dataVolume: {name: blank}`, problem: "DataVolume ns/blank has no label "},
 		{name: "a template of a PVC", volume: `dataVolume: {name: new}`, template: `spec: {source: {pvc: {namespace: images, name: debian}}}`,
 			want: instancetype.Inferred{Name: "large"}},
