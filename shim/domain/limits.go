@@ -8,13 +8,13 @@ import (
 	"github.com/nodevirt/nodevirt/internal/budget"
 )
 
-// errCallTime ends the wait for a call whose caller has no time of its own.
+// errCallTime ends the wait for a call whose caller has no deadline.
 var errCallTime = fmt.Errorf("libvirtd has not answered within %s: %w", bounds.CallTime, context.DeadlineExceeded)
 
 // patientKey is the key of contexts whose calls may take as long as they need.
 type patientKey struct{}
 
-// patient returns a context for calls that read or write a guest's whole memory, and have bounds of their own.
+// patient returns a context for calls that read or write a guest's whole memory, and have other bounds.
 func patient(ctx context.Context) context.Context { return context.WithValue(ctx, patientKey{}, true) }
 
 // inTime returns a context for the wait for libvirtd's answer: the caller's, or one with a deadline if it has none. A

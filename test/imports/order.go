@@ -57,12 +57,14 @@ func layers() [][]string {
 		{"controller/events", "controller/export/server", "controller/share", "imageunpack", "shim/domain/fdpass/server", "shim/domain/ramfd", "shim/domain/tapfd", "shim/witness"},
 		{
 			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/recent", "controller/replicas", "controller/setup", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack/confine", "imageunpack/nbd", "imageunpack/qcow2", "imageunpack/registrydisk/layout",
-			"imageunpack/iscsi/outage", "internal/bounds", "internal/budget", "internal/callers", "internal/turns", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/checkpoint", "shim/console/...", "shim/domain/accel",
+			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/checkpoint", "shim/console/...", "shim/domain/accel",
 			"shim/domain/fdpass", "shim/domain/landlock",
 			"shim/fields/...", "shim/hooks/domainxml", "shim/hooks/wire", "shim/hostcpu", "shim/iso", "shim/kubelet", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",
 			"shim/podstatus/condition", "shim/ramstream", "shim/stream", "shim/vm/background", "shim/vm/hotplug/order", "shim/vm/vmerrors",
 			"shim/nodeproblems", "shim/shutdown", "shim/supervise", "shim/uefi", "shim/vhostmd", "shim/vmstate", "tracing",
 		},
+		// What all may use.
+		{"internal/bounds", "internal/budget", "internal/callers", "internal/turns"},
 	}
 }
 
