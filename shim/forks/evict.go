@@ -3,7 +3,7 @@ package forks
 import (
 	"fmt"
 
-	"github.com/nodevirt/nodevirt/shim/budget"
+	"github.com/nodevirt/nodevirt/internal/budget"
 )
 
 // grow gives more bytes to a grant of a namespace. While there are none, it drops what no VM uses, the least recently
