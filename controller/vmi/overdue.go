@@ -47,8 +47,8 @@ type overdue struct {
 // stopping is a pod that is being deleted, as it was found.
 type stopping struct {
 	grace int64
-	// since is by the controller's clock. That of the API server may be another: a guest that shuts down must not lose
-	// a part of its time.
+	// since is by the controller's clock. The API server's clock may differ: a guest that shuts down must not lose a part
+	// of its time.
 	since time.Time
 }
 

@@ -71,7 +71,7 @@ func (h *Hotplugs) attachBy(ctx context.Context, v *table.VM, access *access, p 
 		d    domain.PluggedDisk
 		file *os.File
 	)
-	late := func() { // nobody waits for the volume any more
+	late := func() { // the order has been answered
 		if file != nil {
 			_ = file.Close()
 		}

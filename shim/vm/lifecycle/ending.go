@@ -28,8 +28,8 @@ const (
 	codeRefused = 1        // of a container whose guest did not come
 )
 
-// departed is the end of a container whose guest a migration has taken, or may have. It is no power-off, whoever has
-// ended what is left of the guest here.
+// departed is the end of a container whose guest a migration has taken, or may have. It is no power-off, even
+// if the kubelet has ended what is left of the guest here.
 func departed(d condition.Departure) ending {
 	if d.Unanswered {
 		return ending{codeKilled, reasonHandedOver, d.Message()}

@@ -41,8 +41,8 @@ func TestStopOfADisownedGuest(t *testing.T) {
 	})
 }
 
-// TestEndIsRemembered: the end of a guest outlives its container, so that its pod does not start again here. That of a pod
-// which the controller did not make may.
+// TestEndIsRemembered: the end of a guest outlives its container, so that its pod does not start again here. A pod
+// that the controller did not make may start again.
 func TestEndIsRemembered(t *testing.T) {
 	for name, tt := range map[string]struct {
 		annotations map[string]string
