@@ -5,6 +5,8 @@ import (
 	"go/build"
 	"io/fs"
 	"os"
+	"os/exec"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -15,8 +17,14 @@ import (
 
 // TestTypes holds the types of both halves against their bounds.
 func TestTypes(t *testing.T) {
+	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	finder := build.Default
+	finder.GOROOT = strings.TrimSpace(string(root)) // which a program built with -trimpath does not know
 	foreign := func(path string) (fs.FS, error) {
-		p, err := build.Import(path, "../..", build.FindOnly)
+		p, err := finder.Import(path, "../..", build.FindOnly)
 		return os.DirFS(p.Dir), err
 	}
 	for _, folder := range []string{"controller", "shim"} {
