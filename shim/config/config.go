@@ -263,6 +263,22 @@ func (c *Config) read(path string) error {
 	if err != nil {
 		return fmt.Errorf("read the config file: %w", err)
 	}
+	return c.decode(path, data)
+}
+
+// Parse returns the built-in values with those of a config file's text over them. The path is for errors.
+func Parse(path string, text []byte) (Config, error) {
+	c := Default()
+	if err := c.decode(path, text); err != nil {
+		return c, err
+	}
+	if err := c.check(); err != nil {
+		return c, fmt.Errorf("config file %s: %w", path, err)
+	}
+	return c, nil
+}
+
+func (c *Config) decode(path string, data []byte) error {
 	d := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields()
 	if err := d.Decode(c); err != nil {
 		if unknown, ok := errors.AsType[*toml.StrictMissingError](err); ok {

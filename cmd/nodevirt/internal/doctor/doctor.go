@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -87,6 +88,9 @@ func checks() []check {
 		{name: "containerd", do: checkContainerd},
 		{name: "CNI", do: checkCNI},
 		{name: "shim", do: checkShim, installed: true},
+		{name: "snapshotter", do: checkSnapshotter},
+		{name: "sandbox handler", do: checkSandboxHandler},
+		{name: "kubeconfig", do: checkKubeconfig, optional: true, installed: true},
 		{name: "guests", do: checkGuests, optional: true},
 		{name: "kubelet", do: checkKubelet, installed: true},
 	}
@@ -132,14 +136,15 @@ lost. Warnings alone leave it 0.`,
   sudo nodevirt doctor -o json | jq '.[] | select(.level != "ok")'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := config.Load(file, func(*config.Config) error { return nil })
-			if err != nil {
-				return err
+			if _, err := os.Stat(file); file != "" && err != nil {
+				return fmt.Errorf("read the config file: %w", err)
 			}
-			found := examine(cmd.Context(), c, cmd.ErrOrStderr(), checks())
+			c, given := readConfig(cmp.Or(file, present(defaultConfig)))
+			found := append([]Finding{given}, examine(cmd.Context(), c, cmd.ErrOrStderr(), checks())...)
 			if err := cmd.Context().Err(); err != nil {
 				return fmt.Errorf("interrupted")
 			}
+			var err error
 			if format.String() == "json" {
 				err = cli.JSON(cmd.OutOrStdout(), found)
 			} else {
@@ -152,6 +157,7 @@ lost. Warnings alone leave it 0.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &file)
+	cmd.Flags().Lookup("config").Usage = "the shim's config `file` (default " + defaultConfig + ", if it is there)"
 	cli.OutputFlag(cmd, &format, "table", "json")
 	return cmd
 }

@@ -85,6 +85,9 @@ func checkRootFolder(_ context.Context, c config.Config) Finding {
 	if free == 0 || st.Files > 0 && st.Ffree == 0 {
 		return fail("free space, or set root in the shim's config to another file system", "%s: the file system is full", c.Root)
 	}
+	if st.Type == unix.TMPFS_MAGIC || st.Type == unix.RAMFS_MAGIC {
+		return warn("set root in the shim's config to a folder of a disk", "%s is in memory: guests' writes and the VMs' records are lost with the node's next boot", c.Root)
+	}
 	switch err := punch(dir); {
 	case errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
 		return fail("make the folder writable for root, or set root in the shim's config to another file system", "%s: %v", dir, err)

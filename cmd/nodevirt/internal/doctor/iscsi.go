@@ -25,7 +25,7 @@ func withoutISCSI(c config.Config, remedy, detail string, err error) Finding {
 
 // checkTgtd asks the shim's tgtd.
 func checkTgtd(ctx context.Context, c config.Config) Finding {
-	const remedy = "install tgt (Debian) or scsi-target-utils (Fedora), then install and start deploy/systemd/nodevirt-tgtd.service; " +
+	const remedy = "install tgt (Debian) or scsi-target-utils (Fedora), then run nodevirt node install, or systemctl restart nodevirt-tgtd on a node that has it; " +
 		"iscsi.socket in the shim's config must be its TGT_IPC_SOCKET"
 	portal, err := c.ISCSI.Portal()
 	if err != nil {

@@ -55,7 +55,7 @@ func compareQEMUConf(text string, hasVirtlogd bool) Finding {
 	if differs("cgroup_controllers") || differs("stdio_handler") && !hasVirtlogd {
 		late = fail
 	}
-	return late("copy the lines of deploy/libvirt/qemu.conf into "+qemuConfPath+", and restart libvirtd; the file says what each is for",
+	return late("run nodevirt node install, which sets them; or set them in "+qemuConfPath+", and restart libvirtd",
 		"%s: %s", qemuConfPath, strings.Join(wrong, ", "))
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	dropIn = "deploy/systemd/libvirtd.service.d/nodevirt.conf"
+	dropIn = "libvirtd.service.d/nodevirt.conf from nodevirt's sources"
 	// mendFlag identifies the drop-in.
 	mendFlag = "-before-libvirtd"
 	// birth is more than libvirtd takes to start the process of a domain.
@@ -43,11 +43,11 @@ func checkRestart(_ context.Context, c config.Config) Finding {
 	case len(names) > 0 && systemd && installed:
 		return warn("systemctl restart libvirtd; running VMs are not affected", "%s", stuck)
 	case len(names) > 0 && systemd:
-		return warn("install "+dropIn+", then systemctl daemon-reload and restart libvirtd; running VMs are not affected", "%s", stuck)
+		return warn("run nodevirt node install, or install "+dropIn+", then systemctl daemon-reload and restart libvirtd; running VMs are not affected", "%s", stuck)
 	case len(names) > 0:
 		return warn("stop libvirtd, run nodevirt-shim "+mendFlag+", and start libvirtd; running VMs are not affected", "%s", stuck)
 	case systemd && !installed:
-		return warn("install "+dropIn+", then systemctl daemon-reload", "libvirtd's unit does not run nodevirt-shim %s: "+
+		return warn("run nodevirt node install, or install "+dropIn+", then systemctl daemon-reload", "libvirtd's unit does not run nodevirt-shim %s: "+
 			"if libvirtd is killed while it starts a VM, the VM's pod cannot be removed", mendFlag)
 	}
 	return ok("no domain is stuck in its start")

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
 	"github.com/nodevirt/nodevirt/shim/config"
+	"github.com/nodevirt/nodevirt/shim/kubelet"
 	"github.com/nodevirt/nodevirt/shim/nodeproblems"
 )
 
@@ -52,6 +54,80 @@ func checkCNI(ctx context.Context, c config.Config) Finding {
 		}
 	}
 	return ok("containerd reports that the pod network is ready")
+}
+
+// checkSnapshotter asks containerd whether it has the snapshotter into which the shim unpacks images.
+func checkSnapshotter(ctx context.Context, c config.Config) Finding {
+	client, err := cli.DialContainerd(ctx, c.Containerd.Address)
+	if err != nil {
+		return fail("set containerd.address in the shim's config", "%v", err)
+	}
+	defer func() { _ = client.Close() }()
+	answer, err := client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1")
+	if err != nil {
+		return warn("see containerd's log", "%v", cli.Plain(err))
+	}
+	var names []string
+	for _, p := range answer.GetPlugins() {
+		if p.GetInitErr() == nil {
+			names = append(names, p.GetID())
+		}
+	}
+	return snapshotter(names, c.Containerd.Snapshotter)
+}
+
+// snapshotter judges the snapshotters that work.
+func snapshotter(names []string, wanted string) Finding {
+	if !slices.Contains(names, wanted) {
+		slices.Sort(names)
+		return fail("set containerd.snapshotter in the shim's config to one of them, that of containerd's CRI plug-in",
+			"containerd has no snapshotter %q, but %s", wanted, strings.Join(names, ", "))
+	}
+	return ok("containerd has %s", wanted)
+}
+
+// checkSandboxHandler asks containerd whether it has the handler of VMs' sandboxes.
+func checkSandboxHandler(ctx context.Context, c config.Config) Finding {
+	n, err := cli.Connect(c.Containerd.Address)
+	if err != nil {
+		return fail("set containerd.address in the shim's config", "%v", err)
+	}
+	defer n.Close()
+	s, err := n.Pods.Status(ctx, &runtimeapi.StatusRequest{})
+	if err != nil {
+		return fail("start containerd: systemctl enable --now containerd", "%v", cli.Plain(err))
+	}
+	return sandboxHandler(s.GetRuntimeHandlers(), c.Containerd.SandboxHandler)
+}
+
+// sandboxHandler judges containerd's handlers. Old versions report none.
+func sandboxHandler(all []*runtimeapi.RuntimeHandler, wanted string) Finding {
+	var names []string
+	for _, h := range all {
+		names = append(names, h.GetName())
+	}
+	if wanted != "" && len(names) > 0 && !slices.Contains(names, wanted) {
+		slices.Sort(names)
+		return fail("set containerd.sandbox_handler in the shim's config to one of them, or leave it empty for containerd's default",
+			"containerd has no runtime handler %q, but %s", wanted, strings.Join(slices.DeleteFunc(names, func(n string) bool { return n == "" }), ", "))
+	}
+	if wanted == "" {
+		return ok("containerd's default")
+	}
+	return ok("containerd has %s", wanted)
+}
+
+// checkKubeconfig asks the API server whose credential the shim has: a node's.
+func checkKubeconfig(ctx context.Context, c config.Config) Finding {
+	file := c.Kubernetes.Kubeconfig
+	if file == "" {
+		return ok("the shim has no API server: kubernetes.kubeconfig is empty in its config")
+	}
+	name, err := kubelet.New(file).NodeName(ctx)
+	if err != nil {
+		return warn("set kubernetes.kubeconfig in the shim's config to the kubelet's kubeconfig, which its --kubeconfig names", "%s: %v", file, err)
+	}
+	return ok("%s has the credential of node %s", file, name)
 }
 
 // checkShim asks the shim whether it serves the runtime handler of VMs.

@@ -23,8 +23,8 @@ func checkReadOnlySocket(_ context.Context, c config.Config) Finding {
 		}
 	}
 	if len(open) > 0 {
-		return warn("install deploy/systemd/libvirtd-ro.socket.d/nodevirt.conf for the unit of each socket, or add "+
-			"deploy/libvirt/libvirtd.conf to libvirtd.conf if systemd does not open the sockets; then restart libvirtd",
+		return warn("run nodevirt node install; or set SocketMode=0600 in a drop-in of the unit of each socket, or unix_sock_ro_perms = \"0600\" in "+
+			"libvirtd.conf if systemd does not open the sockets; then restart libvirtd",
 			"each user, so also a VM that takes over its QEMU, can list all VMs at %s", strings.Join(open, ", "))
 	}
 	return ok("no other user can ask libvirtd about VMs")

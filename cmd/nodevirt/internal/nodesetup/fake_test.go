@@ -40,6 +40,7 @@ type fake struct {
 	broken       bool // the kubelet never becomes ready with the shim
 	stops        bool // a container stops when the kubelet restarts
 	unfit        error
+	handlers     []string // those of others
 }
 
 func (f *fake) change(what string) error {
@@ -105,7 +106,7 @@ func (f *fake) Enabled(context.Context, string) bool { return f.shimEnabled }
 func (f *fake) usesShim() bool { return strings.Contains(f.kubeletReads, shimSocket) }
 
 func (f *fake) Status(context.Context, string) (host.Status, error) {
-	st := host.Status{Ready: f.kubeletRuns, Message: "PLEG is not healthy", Heartbeat: time.Now(), Labels: f.labels}
+	st := host.Status{Ready: f.kubeletRuns, Message: "PLEG is not healthy", Heartbeat: time.Now(), Labels: f.labels, Handlers: f.handlers}
 	if f.usesShim() {
 		st.Handlers = []string{"", "vm"}
 		st.Ready = f.kubeletRuns && f.shimRuns && !f.broken

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/journal"
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/layout"
 )
 
 // Install makes the node run VMs. If that fails, it restores the node and returns the cause. A second
@@ -55,6 +58,9 @@ func (s *Setup) Install(ctx context.Context, dryRun bool) error {
 	if !before.Ready {
 		return fmt.Errorf("the node is not ready: %s; repair it first", before.Message)
 	}
+	if err := freeHandler(s.Root, p, before.Handlers); err != nil {
+		return err
+	}
 	running, err := s.Node.Running(ctx, p.config.Containerd.Address)
 	if err != nil {
 		return err
@@ -71,6 +77,17 @@ func (s *Setup) Install(ctx context.Context, dryRun bool) error {
 	}
 	fmt.Fprintln(s.Out, "\nThis node runs VMs.")
 	return nil
+}
+
+// freeHandler returns an error if the container runtime has the handler of VMs already, for pods of others: the shim would take
+// these pods for VMs, and the node could not be uninstalled. A kubelet that uses the shim reports the shim's handler.
+func freeHandler(root *os.Root, p plan, handlers []string) error {
+	socket, err := p.layout.Runtime(root)
+	if err != nil || socket == layout.CleanSocket(p.config.Listen) || !slices.Contains(handlers, p.config.Handler) {
+		return err
+	}
+	return fmt.Errorf("the container runtime has a runtime handler %q already, for pods of others: set handler in /%s, and the RuntimeClass of VMs, to another name, "+
+		"or remove that handler from containerd's config", p.config.Handler, configPath)
 }
 
 // change does what the journal has recorded.

@@ -260,9 +260,16 @@ func TestUninstallRefuses(t *testing.T) {
 
 func TestInstallRefuses(t *testing.T) {
 	for want, prepare := range map[string]func(*Setup, *fake){
-		"no QEMU":              func(_ *Setup, f *fake) { f.unfit = errors.New("no QEMU") },
-		"repair it first":      func(_ *Setup, f *fake) { f.kubeletRuns = false },
-		"find nodevirt-shim":   func(s *Setup, _ *fake) { s.Programs = "/opt" },
+		"no QEMU":                            func(_ *Setup, f *fake) { f.unfit = errors.New("no QEMU") },
+		"repair it first":                    func(_ *Setup, f *fake) { f.kubeletRuns = false },
+		"find nodevirt-shim":                 func(s *Setup, _ *fake) { s.Programs = "/opt" },
+		`has a runtime handler "vm" already`: func(_ *Setup, f *fake) { f.handlers = []string{"", "runc", "vm"} },
+		"fields that there aren't": func(_ *Setup, f *fake) {
+			put(t, f.dir, map[string]string{configPath: "[vm]\nmax_disk = \"1Ti\"\n"})
+		},
+		"not an absolute path": func(_ *Setup, f *fake) {
+			put(t, f.dir, map[string]string{configPath: "listen = \"nodevirt.sock\"\n"})
+		},
 		"another installation": func(s *Setup, _ *fake) { _, _ = s.lock() },
 		"the kubelet uses the CRI socket /run/other/c.sock, but the shim would use containerd at /run/containerd/containerd.sock": func(_ *Setup, f *fake) {
 			path := filepath.Join(f.dir, f.kubeletFile)

@@ -1,12 +1,9 @@
 package nodesetup
 
 import (
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
-
-	"github.com/pelletier/go-toml/v2"
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/layout"
 	"github.com/nodevirt/nodevirt/deploy"
@@ -27,9 +24,9 @@ func shimConfig(root *os.Root, l layout.Layout) (edit, config.Config, error) {
 	if text == "" {
 		text = deploy.ShimConfig
 	}
-	c := config.Default()
-	if err := toml.Unmarshal([]byte(text), &c); err != nil {
-		return edit{}, c, fmt.Errorf("read /%s: %w", configPath, err)
+	c, err := config.Parse("/"+configPath, []byte(text)) // as the shim reads it
+	if err != nil {
+		return edit{}, c, err
 	}
 	if c.Containerd.Address == config.Default().Containerd.Address && c.Containerd.Address != l.Containerd {
 		c.Containerd.Address = l.Containerd

@@ -95,11 +95,26 @@ func kubeletEndpoint(root *os.Root) (string, error) {
 
 // kubeletArguments returns the words of the command of kubelet.service, with the variables of its environment.
 func kubeletArguments(root *os.Root) ([]string, error) {
-	text, err := withDropIns(root, "kubelet.service")
+	text, environment, err := kubeletEnvironment(root)
 	if err != nil {
 		return nil, err
 	}
-	environment, fromFiles := map[string]string{}, map[string]string{}
+	return words(os.Expand(command(text), func(name string) string { return environment[name] })), nil
+}
+
+// kubeletVariable returns a variable of kubelet.service's environment.
+func kubeletVariable(root *os.Root, name string) (string, error) {
+	_, environment, err := kubeletEnvironment(root)
+	return environment[name], err
+}
+
+// kubeletEnvironment returns the text of kubelet.service with its drop-ins, and its environment.
+func kubeletEnvironment(root *os.Root) (text string, environment map[string]string, err error) {
+	if text, err = withDropIns(root, "kubelet.service"); err != nil {
+		return "", nil, err
+	}
+	environment = map[string]string{}
+	fromFiles := map[string]string{}
 	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
 		line = strings.TrimSpace(line)
 		if value, is := strings.CutPrefix(line, "Environment="); is {
@@ -113,7 +128,7 @@ func kubeletArguments(root *os.Root) ([]string, error) {
 		}
 		text, err := read(root, relative(file))
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
 		for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
 			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, ";") {
@@ -122,7 +137,7 @@ func kubeletArguments(root *os.Root) ([]string, error) {
 		}
 	}
 	maps.Copy(environment, fromFiles) // as in systemd, files win over Environment=
-	return words(os.Expand(command(text), func(name string) string { return environment[name] })), nil
+	return text, environment, nil
 }
 
 // withDropIns returns a unit's text, and those of its drop-ins in systemd's order. Of several files of one name the one in the

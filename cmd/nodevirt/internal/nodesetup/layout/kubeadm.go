@@ -42,7 +42,11 @@ func kubeadm(root *os.Root) (Layout, error) {
 			if err != nil {
 				return Edit{}, err
 			}
-			text, err = addArgument(text, "--container-runtime-endpoint="+endpoint)
+			inherited, err := kubeletVariable(root, argsVariable)
+			if err != nil {
+				return Edit{}, err
+			}
+			text, err = addArgument(text, inherited, "--container-runtime-endpoint="+endpoint)
 			if err != nil {
 				return Edit{}, fmt.Errorf("/%s: %w", file, err)
 			}
@@ -52,8 +56,8 @@ func kubeadm(root *os.Root) (Layout, error) {
 }
 
 // addArgument adds an argument to the variable in an environment file of systemd. The last argument
-// of a name wins.
-func addArgument(text, argument string) (string, error) {
+// of a name wins. The file replaces inherited, the value that the variable has from elsewhere, such as a drop-in.
+func addArgument(text, inherited, argument string) (string, error) {
 	lines := strings.SplitAfter(text, "\n")
 	for i := len(lines) - 1; i >= 0; i-- {
 		value, ok := strings.CutPrefix(strings.TrimSpace(lines[i]), argsVariable+"=")
@@ -72,7 +76,10 @@ func addArgument(text, argument string) (string, error) {
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
-	return text + variable(argument), nil
+	if strings.ContainsAny(inherited, "\"'\\") {
+		return "", fmt.Errorf("%s, from a drop-in of kubelet.service, has quotes or \"\\\" in its value; set it without them", argsVariable)
+	}
+	return text + variable(strings.TrimSpace(inherited+" "+argument)), nil
 }
 
 func variable(value string) string { return argsVariable + "=\"" + value + "\"\n" }

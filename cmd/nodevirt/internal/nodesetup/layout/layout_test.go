@@ -116,6 +116,37 @@ func TestRuntime(t *testing.T) {
 	}
 }
 
+// TestInheritedArguments: the kubelet's file replaces the arguments that a drop-in sets, so it has them, too.
+func TestInheritedArguments(t *testing.T) {
+	const adds = "--container-runtime-endpoint=unix:///run/nodevirt/nodevirt.sock"
+	for name, c := range map[string]struct {
+		environment, file, want string
+	}{
+		"a drop-in":             {"Environment=\"KUBELET_EXTRA_ARGS=--max-pods=77 --node-ip=192.0.2.1\"\n", "", "KUBELET_EXTRA_ARGS=\"--max-pods=77 --node-ip=192.0.2.1 " + adds + "\"\n"},
+		"a file wins":           {"Environment=KUBELET_EXTRA_ARGS=--max-pods=77\n", "KUBELET_EXTRA_ARGS=--v=2\n", "KUBELET_EXTRA_ARGS=\"--v=2 " + adds + "\"\n"},
+		"a file without it":     {"Environment=KUBELET_EXTRA_ARGS=--max-pods=77\n", "# none\n", "# none\nKUBELET_EXTRA_ARGS=\"--max-pods=77 " + adds + "\"\n"},
+		"a file of the drop-in": {"EnvironmentFile=/etc/mine\n", "", "KUBELET_EXTRA_ARGS=\"--mine " + adds + "\"\n"},
+		"none":                  {"", "", "KUBELET_EXTRA_ARGS=\"" + adds + "\"\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			put(t, dir, map[string]string{
+				kubeletUnit: "[Service]\nExecStart=/usr/bin/kubelet\n", dropIn: reads, defaults: c.file, "etc/mine": "KUBELET_EXTRA_ARGS=--mine\n",
+				"etc/systemd/system/kubelet.service.d/05-mine.conf": "[Service]\n" + c.environment,
+			})
+			root := open(t, dir)
+			l, err := layout.Detect(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := l.Kubelet(root, "/run/nodevirt/nodevirt.sock")
+			if err != nil || e.Path != defaults || e.Text != c.want {
+				t.Errorf("%v: %s has %q, want %q", err, e.Path, e.Text, c.want)
+			}
+		})
+	}
+}
+
 func put(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for path, text := range files {
