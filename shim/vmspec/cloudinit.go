@@ -1,14 +1,23 @@
 package vmspec
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 )
+
+// userDataName is the field of the user data, which alone may be compressed.
+const userDataName = "userData"
+
+// maxUserData is the maximum size of compressed user data, in bytes, without compression.
+const maxUserData = 1 << 20
 
 // cloudInit is the content of a VMI's cloud-init volume.
 type cloudInit struct {
@@ -32,12 +41,12 @@ func cloudInitOf(g kubevirt.Volume) *kubevirt.CloudInitNoCloudSource {
 func readCloudInit(
 	at *field.Path, source *kubevirt.CloudInitNoCloudSource,
 ) (*cloudInit, field.ErrorList) {
-	userData, problems := plainOr64(at, "userData", source.UserData, source.UserDataBase64)
+	userData, problems := plainOr64(at, userDataName, source.UserData, source.UserDataBase64)
 	network, p := plainOr64(at, "networkData", source.NetworkData, source.NetworkDataBase64)
 	problems = append(problems, p...)
 	c := &cloudInit{userData: userData, networkConfig: network}
 	c.userDataSecret, p = secret(at.Child("secretRef"), source.UserDataSecretRef,
-		"userData", source.UserData+source.UserDataBase64)
+		userDataName, source.UserData+source.UserDataBase64)
 	problems = append(problems, p...)
 	c.networkSecret, p = secret(at.Child("networkDataSecretRef"), source.NetworkDataSecretRef,
 		"networkData", source.NetworkData+source.NetworkDataBase64)
@@ -86,10 +95,28 @@ func plainOr64(at *field.Path, name, plain, encoded string) (string, field.Error
 	if err != nil {
 		return "", field.ErrorList{invalid(at, field.OmitValueType{}, "must be base64: %s", err)}
 	}
+	if name == userDataName && bytes.HasPrefix(content, []byte{0x1f, 0x8b}) {
+		if content, err = gunzip(content); err != nil {
+			return "", field.ErrorList{invalid(at, field.OmitValueType{}, "gzip: %s", err)}
+		}
+	}
 	if !utf8.Valid(content) {
 		return "", field.ErrorList{invalid(at, field.OmitValueType{}, "must hold UTF-8 text, not binary data")}
 	}
 	return string(content), nil
+}
+
+// gunzip returns the text of user data that Terraform and others have compressed, as cloud-init reads it.
+func gunzip(content []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(content))
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxUserData+1))
+	if err == nil && len(text) > maxUserData {
+		err = fmt.Errorf("more than %d bytes without compression; give the user data in a Secret", maxUserData)
+	}
+	return text, err
 }
 
 // withCloudInit adds a volume's content to that of the annotations. Each part

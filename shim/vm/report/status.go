@@ -116,7 +116,8 @@ func status(r record.Container) *runtimeapi.ContainerStatus {
 		s.StopSignal = runtimeapi.Signal_SIGNAL_SIGTERM
 	}
 	if r.Image.Tag != "" {
-		s.Image = &runtimeapi.ImageSpec{Image: r.Image.Tag}
+		// containerd names an image by one of its tags; others, whose image is the same, may have set it.
+		s.Image = &runtimeapi.ImageSpec{Image: r.Image.Tag, UserSpecifiedImage: r.Config.Value.GetImage().GetUserSpecifiedImage()}
 	}
 	if r.Image.Ref != "" {
 		s.ImageRef = r.Image.Ref

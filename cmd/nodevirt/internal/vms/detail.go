@@ -96,7 +96,7 @@ func detail(v VM, now time.Time) Detail {
 		Name: v.Name(), Namespace: v.Namespace(), ContainerID: s.GetId(), SandboxID: v.Pod.GetId(), State: v.State(),
 		Reason: s.GetReason(), Message: s.GetMessage(), Paused: v.Info.Paused,
 		CreatedAt: stamp(s.GetCreatedAt()), StartedAt: stamp(s.GetStartedAt()), FinishedAt: stamp(s.GetFinishedAt()),
-		Image: s.GetImage().GetImage(), ImageID: s.GetImageId(),
+		Image: v.Image(), ImageID: s.GetImageId(),
 		CPUs: v.CPUs(), Memory: v.Info.Spec.Memory, Machine: v.Info.Spec.Machine, Accelerator: v.Info.Accelerator,
 		Domain: v.Info.Domain.Name, UUID: v.Info.Domain.UUID, QEMUPID: v.PID, IP: v.IP(),
 		Disks: v.disks(), NICs: v.nics(), Agent: v.Info.Agent,

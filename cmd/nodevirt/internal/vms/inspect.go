@@ -33,7 +33,7 @@ With --timeline, shows the phases of its start: when each began, counted from th
 first, and how long it took. "agent" is the time from the guest's first instruction
 until its guest agent was there. JSON has them too.
 
-VM is the pod's name, NAMESPACE/NAME, a prefix of the container's or the pod's ID,
+VM is the name of the pod or of the VirtualMachine, NAMESPACE/NAME, a prefix of the container's or the pod's ID,
 or libvirt's name of the domain.`,
 		Example: `  nodevirt inspect hello
   nodevirt inspect hello -o json | jq .qemuPID

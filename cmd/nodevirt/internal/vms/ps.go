@@ -88,7 +88,7 @@ func rows(list []VM, now time.Time) [][]string {
 			cpus, memory, ip = "?", "?", "?"
 		}
 		table = append(table, []string{
-			v.Name(), v.Namespace(), cli.ShortID(v.Status.GetId()), v.Status.GetImage().GetImage(), v.stateText(),
+			v.Name(), v.Namespace(), cli.ShortID(v.Status.GetId()), v.Image(), v.stateText(),
 			cpus, memory, ip, cli.Age(now.Sub(time.Unix(0, v.Status.GetCreatedAt()))),
 		})
 	}

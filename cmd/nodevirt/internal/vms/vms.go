@@ -5,6 +5,7 @@
 package vms
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -42,6 +43,14 @@ func (v VM) State() string {
 	return state[:1] + strings.ToLower(state[1:])
 }
 
+// Image returns the name of the image in the pod, or containerd's name for it, which may be another one of the same image.
+func (v VM) Image() string {
+	return cmp.Or(v.Status.GetImage().GetUserSpecifiedImage(), v.Status.GetImage().GetImage())
+}
+
+// annotationDomain is on pods of VirtualMachines, and has the VM's name.
+const annotationDomain = "kubevirt.io/domain"
+
 // IP returns the guest's address, empty if it has none.
 func (v VM) IP() string {
 	if v.Info.Network == nil {
@@ -71,7 +80,7 @@ func (v VM) Uptime(now time.Time) time.Duration {
 	return time.Duration(end - begin)
 }
 
-// Find returns the VM with NAME or NAMESPACE/NAME of its pod, a prefix of its
+// Find returns the VM with NAME or NAMESPACE/NAME of its pod or its VirtualMachine, a prefix of its
 // container's or its pod's ID, or libvirt's name. If several VMs match a name, Find
 // returns the one that runs.
 func Find(ctx context.Context, n *cli.Node, want string) (VM, error) {
@@ -103,7 +112,12 @@ func choose(all []VM, want string) (VM, error) {
 const minID = 3
 
 func (v VM) is(want string) bool {
-	if want == v.Name() || want == v.Namespace()+"/"+v.Name() || want == v.Info.Domain.Name {
+	for _, name := range []string{v.Name(), v.Pod.GetAnnotations()[annotationDomain]} {
+		if name != "" && (want == name || want == v.Namespace()+"/"+name) {
+			return true
+		}
+	}
+	if want != "" && want == v.Info.Domain.Name {
 		return true
 	}
 	return len(want) >= minID &&
