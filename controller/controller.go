@@ -25,6 +25,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/api"
 	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/events"
+	"github.com/nodevirt/nodevirt/controller/installation"
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/controller/measures"
@@ -142,6 +143,9 @@ func New(cluster *rest.Config, o Options, log logr.Logger) (manager.Manager, err
 	return m, nil
 }
 
+// otherEvery is the time between two looks at another KubeVirt.
+const otherEvery = 30 * time.Second
+
 // leader sets the reconcilers up once this replica leads: until then it has no cache of what they read.
 func leader(m manager.Manager, o Options, traces *tracing.Tracing) manager.RunnableFunc {
 	return func(ctx context.Context) error {
@@ -159,6 +163,9 @@ func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tr
 	})
 	if err != nil {
 		return fmt.Errorf("set up the reconcilers' client: %w", err)
+	}
+	if err := installation.WaitForOther(ctx, uncached, otherEvery, m.GetLogger()); err != nil {
+		return err
 	}
 	stub, err := stubImage(ctx, uncached, o)
 	if err != nil {
