@@ -48,7 +48,7 @@ func TestCardWithoutGateway(t *testing.T) {
 			if got := ask(t, pod, "[fd97:7::5]:80"); got != "guest" {
 				t.Errorf("the guest answers a sidecar %q", got)
 			}
-			// Nobody has the address in which the pod sends its advertisements.
+			// No host answers for the address from which the pod sends its advertisements.
 			unanswered(t, peer, "fd97:7::")
 			full := first.plan
 			full.NICs = append(append([]NIC(nil), first.plan.NICs...), second.plan.NICs...)

@@ -16,7 +16,7 @@ type Snapshot struct {
 	DisableIPv6 bool           `json:"disableIPv6"`
 	Addresses   []SavedAddress `json:"addresses,omitempty"`
 	Routes      []SavedRoute   `json:"routes,omitempty"`
-	// Neighbors are those that CNI set for ever, as some plug-ins do for a gateway that answers nobody.
+	// Neighbors are those that CNI set for ever, as some plug-ins do for a gateway that answers no requests for its address.
 	Neighbors []Neighbor `json:"neighbors,omitempty"`
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// TestAdvice: a registry's refusal has the remedy of its own cause.
+// TestAdvice: a registry's refusal has the remedy of that cause.
 func TestAdvice(t *testing.T) {
 	r, err := newRegistry("example.com/d:1", false)
 	if err != nil {
