@@ -31,7 +31,7 @@ func (g *Group) Frozen() (thaw string, err error) {
 		if err != nil {
 			return thaw, fmt.Errorf("read whether a cgroup is frozen: %w", err)
 		}
-		if strings.TrimSpace(string(text)) != running { // v1 says FREEZING until every process stands
+		if strings.TrimSpace(string(text)) != running { // v1 says FREEZING until every process is stopped
 			thaw = fmt.Sprintf("echo %s > %s", running, filepath.Join(path, file))
 		}
 	}

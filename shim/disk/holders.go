@@ -119,12 +119,12 @@ func unheldRemote(k Disk, reserved *reservations, is func(witness.RemoteDisk) bo
 	return nil
 }
 
-// isLUN returns what tells a target's LUN.
+// isLUN returns a test for a target's LUN.
 func isLUN(target string, lun int) func(witness.RemoteDisk) bool {
 	return func(d witness.RemoteDisk) bool { return d.Target == target && d.LUN == lun }
 }
 
-// isNetwork returns what tells a PVC on the network. Clusters of Ceph differ by their monitors.
+// isNetwork returns a test for a PVC on the network. Clusters of Ceph differ by their monitors.
 func isNetwork(k Disk) func(witness.RemoteDisk) bool {
 	if k.Network.RBD == nil {
 		return isLUN(k.Network.ISCSI.Target, k.Network.ISCSI.LUN)

@@ -133,7 +133,9 @@ func TestPowerButtonWithoutLibvirt(t *testing.T) {
 	r.does(t, life[:started]...)
 	r.loses(t, node.Libvirtd)
 	name := "default_" + r.name + "_" + r.container[:12]
-	assert.NilError(t, os.Remove(outside(filepath.Join("/run/libvirt/qemu", name+".xml"))))
+	for _, kind := range []string{".xml", ".pid"} {
+		assert.NilError(t, os.Remove(outside(filepath.Join("/run/libvirt/qemu", name+kind))))
+	}
 	assert.NilError(t, resume(t.Context(), node.Libvirtd))
 
 	folders, err := filepath.Glob(outside("/var/lib/libvirt/qemu/domain-*-" + name[:20]))

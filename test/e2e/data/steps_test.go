@@ -29,8 +29,8 @@ func (w *world) step() {
 	}
 }
 
-// claim makes a PVC of a random class and mode, and returns its spec.
-func (w *world) claim() object {
+// spec returns the spec of a PVC of a random class and mode.
+func (w *world) spec() object {
 	mode, size := "Block", "32Mi"
 	if w.rng.IntN(2) == 0 {
 		mode, size = "Filesystem", "128Mi"
@@ -45,7 +45,7 @@ func (w *world) claim() object {
 // pvc makes a PVC of a user.
 func (w *world) pvc() string {
 	name := w.name("disk")
-	w.apply(object{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": object{"name": name}, "spec": w.claim()})
+	w.apply(object{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": object{"name": name}, "spec": w.spec()})
 	w.disks[name] = new(disk)
 	return name
 }
@@ -74,7 +74,7 @@ func (w *world) create() string {
 		m.volumes = append(m.volumes, volume{"second", second, false})
 		disks, volumes = append(disks, device("second")), append(volumes, object{"name": "second", "dataVolume": object{"name": second}})
 		templates = []object{{
-			"metadata": object{"name": second}, "spec": object{"source": object{"blank": object{}}, "pvc": w.claim()},
+			"metadata": object{"name": second}, "spec": object{"source": object{"blank": object{}}, "pvc": w.spec()},
 		}}
 	}
 	w.apply(object{
@@ -278,7 +278,9 @@ func (w *world) clone() string {
 // swap gives a stopped VM another disk in place of its user's.
 func (w *world) swap() string {
 	w.Helper()
-	vm := pick(w, w.vms, func(m *machine) bool { return len(m.volumes) > 0 && m.volumes[0].name == "first" && !w.disks[m.volumes[0].pvc].owned })
+	vm := pick(w, w.vms, func(m *machine) bool {
+		return len(m.volumes) > 0 && m.volumes[0].name == "first" && !w.disks[m.volumes[0].pvc].owned
+	})
 	if vm == "" {
 		return ""
 	}
