@@ -187,11 +187,10 @@ func (w *work) order(ctx context.Context, v *volume, container string) (time.Dur
 	if err != nil {
 		return 0, fmt.Errorf("encode disk %s: %w", v.name, err)
 	}
-	size, err := w.blankSize(ctx, v)
-	if err != nil {
+	attachment := order.Attachment{Disk: disk, Container: container}
+	if err := w.describePVC(ctx, v, &attachment); err != nil {
 		return 0, err
 	}
-	attachment := order.Attachment{Disk: disk, Container: container, Size: size}
 	if of := pod.VolumeOf(&w.vmi.Spec, v.name); of != nil && of.ContainerDisk != nil {
 		attachment.Path = of.ContainerDisk.Path
 	}
@@ -213,17 +212,19 @@ func (w *work) order(ctx context.Context, v *volume, container string) (time.Dur
 	return 0, w.write(ctx, v)
 }
 
-// blankSize returns the size in bytes of the disk that the node makes if the volume has none.
-func (w *work) blankSize(ctx context.Context, v *volume) (int64, error) {
+// describePVC adds what the node must know of the PVC: the size in bytes of the disk that it makes if the volume has none,
+// and whether the storage is allocated in advance.
+func (w *work) describePVC(ctx context.Context, v *volume, a *order.Attachment) error {
 	claim := pod.Held(v.live).PVC
 	if claim == "" {
-		return 0, nil
+		return nil
 	}
 	pvc, err := find(ctx, w.Client, w.vmi.Namespace, claim)
 	if pvc == nil || err != nil {
-		return 0, err
+		return err
 	}
-	return pod.PVCObjects{claim: pvc}.BlankSize(w.vmi, v.name), nil
+	a.Size, a.Preallocated = pod.PVCObjects{claim: pvc}.BlankSize(w.vmi, v.name), pod.Preallocated(pvc)
+	return nil
 }
 
 // bound reports whether the PVC of an attachment pod is bound to a volume.

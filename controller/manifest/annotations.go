@@ -27,7 +27,8 @@ func PodAnnotations() []string {
 // pods without a VMI.
 func Annotations() []string {
 	return slices.DeleteFunc(PodAnnotations(), func(key string) bool {
-		return key == vmspec.AnnotationVMI || key == vmspec.AnnotationVMContainer || key == vmspec.AnnotationBlankDisks
+		return key == vmspec.AnnotationVMI || key == vmspec.AnnotationVMContainer || key == vmspec.AnnotationBlankDisks ||
+			key == vmspec.AnnotationPreallocated
 	})
 }
 

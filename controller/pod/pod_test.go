@@ -83,6 +83,8 @@ func pvcObjects(t *testing.T) pod.PVCObjects {
 		"alone":  `{"spec": {"accessModes": ["ReadWriteOncePod"], "resources": {"requests": {"storage": "1Gi"}}}}`,
 		"new": `{"metadata": {"annotations": {"nodevirt.io/disk-origin": "registry.example.com/guest:1"}},
 			"spec": {"resources": {"requests": {"storage": "1Gi"}}}}`,
+		"thick": `{"metadata": {"annotations": {"cdi.kubevirt.io/storage.preallocation": "true"}},
+			"spec": {"resources": {"requests": {"storage": "1Gi"}}}}`,
 		"filled": `{"metadata": {"annotations": {"nodevirt.io/disk-origin": "registry.example.com/guest:1", "nodevirt.io/disk-filled": "true"}},
 			"spec": {"volumeMode": "Block"}}`,
 		"san": `{"spec": {"volumeMode": "Block"}}`,

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -72,7 +73,7 @@ func (c PVCObjects) Info(name string) *kubevirt.PersistentVolumeClaimInfo {
 	}
 	return &kubevirt.PersistentVolumeClaimInfo{
 		ClaimName: name, AccessModes: pvc.Spec.AccessModes, VolumeMode: pvc.Spec.VolumeMode,
-		Capacity: pvc.Status.Capacity, Requests: pvc.Spec.Resources.Requests,
+		Capacity: pvc.Status.Capacity, Requests: pvc.Spec.Resources.Requests, Preallocated: Preallocated(pvc),
 	}
 }
 
@@ -117,17 +118,38 @@ type pvcVolume struct {
 	network *vmspec.NetworkDisk
 }
 
+// AnnotationPreallocation is CDI's annotation of a PVC whose storage is allocated in advance.
+const AnnotationPreallocation = "cdi.kubevirt.io/storage.preallocation"
+
+// Preallocated reports whether the storage of a PVC is allocated in advance: by the annotations that KubeVirt reads, with
+// any prefix.
+func Preallocated(pvc metav1.Object) bool {
+	for key, value := range pvc.GetAnnotations() {
+		_, name, _ := strings.Cut(key, "/")
+		if value == "true" && (strings.HasPrefix(name, "storage.preallocation") || strings.HasPrefix(name, "storage.thick-provisioned")) {
+			return true
+		}
+	}
+	return false
+}
+
 // addPVCs asks the node to create disks in the file systems that have none, as KubeVirt
-// does: such a PVC was just provisioned.
+// does: such a PVC was just provisioned. And it says whose storage is allocated in advance.
 func addPVCs(annotations map[string]string, volumes map[string]pvcVolume) {
-	var blank []string
+	var blank, preallocated []string
 	for name, v := range volumes {
+		if Preallocated(v.object) && !v.ReadOnly && !v.Filesystem && !v.Ephemeral {
+			preallocated = append(preallocated, name)
+		}
 		if size := v.size(); !v.block && v.network == nil && !v.ReadOnly && !v.Filesystem && size > 0 {
 			blank = append(blank, name+"="+strconv.FormatInt(size, 10))
 		}
 	}
 	if slices.Sort(blank); len(blank) > 0 {
 		annotations[vmspec.AnnotationBlankDisks] = strings.Join(blank, ",")
+	}
+	if slices.Sort(preallocated); len(preallocated) > 0 {
+		annotations[vmspec.AnnotationPreallocated] = strings.Join(preallocated, ",")
 	}
 }
 

@@ -406,7 +406,7 @@ func (v *volumes) plainPVC(
 		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: was.Spec.AccessModes},
 	}
 	maps.DeleteFunc(made.Annotations, func(key, _ string) bool {
-		return key != annotationContent && slices.ContainsFunc(foreign(), func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+		return key != annotationContent && key != pod.AnnotationPreallocation && slices.ContainsFunc(foreign(), func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 	})
 	for _, o := range w.rs.Spec.VolumeRestoreOverrides {
 		if o.VolumeName == b.VolumeName {

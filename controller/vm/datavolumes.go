@@ -120,6 +120,9 @@ func (r *Reconciler) createPVC(ctx context.Context, vm *kubevirt.VirtualMachine,
 	if image := originOf(t); image != "" {
 		metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, annotationOrigin, image)
 	}
+	if t.Spec.Preallocation != nil && *t.Spec.Preallocation {
+		metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, pod.AnnotationPreallocation, "true")
+	}
 	if err := r.client.Create(ctx, pvc); err != nil && !apierrors.IsAlreadyExists(err) {
 		return templateError{fmt.Errorf("create PVC %s/%s: %w", vm.Namespace, t.Name, err)}
 	}

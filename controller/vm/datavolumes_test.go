@@ -121,6 +121,8 @@ func TestPVCOfTemplate(t *testing.T) {
 	for _, tt := range []struct{ spec, origin, from, want string }{
 		{`{` + storage + `, "source": {"registry": {"url": "docker://registry.example.com/guest:1"}}}`, "registry.example.com/guest:1", "", ""},
 		{`{` + storage + `, "source": {"blank": {}}}`, "", "", ""},
+		{`{` + storage + `, "source": {"blank": {}}, "preallocation": true}`, "", "", ""},
+		{`{` + storage + `, "source": {"blank": {}}, "preallocation": false}`, "", "", ""},
 		{`{"pvc": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "2Gi"}}}, "source": {"pvc": {"namespace": "default", "name": "golden"}}}`,
 			"", "golden", ""},
 		{`{` + storage + `, "source": {"snapshot": {"name": "yesterday"}}}`, "", "yesterday", ""},
@@ -161,6 +163,9 @@ func TestPVCOfTemplate(t *testing.T) {
 		if !metav1.IsControlledBy(pvc, g.vm()) || pvc.Labels[kubevirt.CreatedByLabel] != string(g.vm().UID) || pvc.Annotations[pod.AnnotationOrigin] != tt.origin ||
 			len(pvc.Spec.AccessModes) != 1 || pvc.Spec.Resources.Requests.Storage().String() != "2Gi" {
 			t.Errorf("%s: %+v", tt.spec, pvc)
+		}
+		if asked := strings.Contains(tt.spec, `"preallocation": true`); pod.Preallocated(pvc) != asked {
+			t.Errorf("%s: annotations %v", tt.spec, pvc.Annotations)
 		}
 		if from := pvc.Spec.DataSource; (from != nil) != (tt.from != "") || from != nil && from.Name != tt.from {
 			t.Errorf("%s: data source %+v", tt.spec, from)

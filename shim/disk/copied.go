@@ -53,7 +53,9 @@ func (a *Attachments) Fit(r record.Container, d vmspec.Disk, length int64) (int6
 		if size == 0 { // the file was made here, too
 			err = markMade(f)
 		}
-		err = errors.Join(err, f.Truncate(length))
+		if err = errors.Join(err, f.Truncate(length)); err == nil {
+			err = allocate(k, f)
+		}
 	}
 	switch {
 	case err != nil:

@@ -74,7 +74,9 @@ func (p filePVC) create(ctx context.Context, k Disk) error {
 		return err
 	}
 	if made || isMade(f) {
-		err = growDisk(k.Host, f, k.Size)
+		if err = growDisk(k.Host, f, k.Size); err == nil {
+			err = allocate(k, f)
+		}
 	}
 	return errors.Join(err, unlock())
 }

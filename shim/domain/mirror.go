@@ -72,7 +72,7 @@ func stayWritable(dom *libvirt.Domain, d libvirtxml.DomainDisk, set int) error {
 	}
 	n := nodes[at]
 	options := map[string]any{
-		"driver": n.Driver, "node-name": n.Name, "filename": name, "discard": "unmap", "auto-read-only": false,
+		"driver": n.Driver, "node-name": n.Name, "filename": name, "discard": discardOf(d), "auto-read-only": false,
 		"cache": map[string]bool{"direct": n.Cache.Direct, "no-flush": n.Cache.NoFlush},
 	}
 	if d.Driver != nil && d.Driver.IO != "" {
@@ -80,6 +80,14 @@ func stayWritable(dom *libvirt.Domain, d libvirtxml.DomainDisk, set int) error {
 	}
 	_, err = command(dom, "blockdev-reopen", map[string]any{"options": []any{options}})
 	return err
+}
+
+// discardOf returns what QEMU does with ranges that the guest frees.
+func discardOf(d libvirtxml.DomainDisk) string {
+	if d.Driver != nil && d.Driver.Discard != "" {
+		return d.Driver.Discard
+	}
+	return "unmap"
 }
 
 // dropReader closes the descriptor for reading of a set: QEMU has opened the disk by it first, and leaves

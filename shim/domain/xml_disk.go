@@ -78,6 +78,8 @@ func disk(spec vmspec.Disk, layers []Layer) libvirtxml.DomainDisk {
 	}
 	if spec.CDROM || spec.ReadOnly || top.ReadOnly {
 		d.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
+	} else if spec.Preallocated {
+		d.Driver.Discard = "ignore" // what is freed would have to be allocated again
 	} else {
 		// Ranges that the guest frees are freed in the overlay too.
 		d.Driver.Discard = "unmap"

@@ -99,7 +99,7 @@ func richDomain() Description {
 		vmspec.Disk{Name: "drive", Source: vmspec.SourceDrive, Bus: vmspec.BusSATA, CDROM: true},
 		vmspec.Disk{Name: "data", Bus: vmspec.BusSCSI, Serial: "D-1", Cache: "none", IO: "native", ErrorPolicy: "enospace"},
 		vmspec.Disk{Name: "fixed", Bus: vmspec.BusVirtio, ReadOnly: true},
-		vmspec.Disk{Name: "claim", Bus: vmspec.BusVirtio},
+		vmspec.Disk{Name: "claim", Bus: vmspec.BusVirtio, Preallocated: true},
 		vmspec.Disk{Name: "remote", Bus: vmspec.BusVirtio},
 		vmspec.Disk{Name: "san", Bus: vmspec.BusSCSI, LUN: true},
 		vmspec.Disk{Name: "ephemeral", Bus: vmspec.BusVirtio, IOThread: 2, BlockSize: vmspec.BlockSize{Logical: 512, Physical: 4096}},

@@ -44,6 +44,8 @@ const (
 	AnnotationDiskOrigin = AnnotationPrefix + "disk-origin"
 	// AnnotationBlankDisks names volumes in which the node creates a disk, and its size.
 	AnnotationBlankDisks = AnnotationPrefix + "blank-disks"
+	// AnnotationPreallocated names volumes, with commas, whose storage is allocated in advance.
+	AnnotationPreallocated = AnnotationPrefix + "preallocated-volumes"
 	// AnnotationCopiedVolumes names volumes, with commas, that become copies of the disks that a guest brings with its
 	// migration: what they hold is lost.
 	AnnotationCopiedVolumes = AnnotationPrefix + "copied-volumes"
@@ -76,6 +78,7 @@ func Annotations() []string {
 		AnnotationMigration,
 		AnnotationNetworkBindings,
 		AnnotationNetworkDisks,
+		AnnotationPreallocated,
 		AnnotationSSHKeys,
 		AnnotationVMContainer,
 		AnnotationVMI,
@@ -172,6 +175,7 @@ type wishes struct {
 	origins       map[string]string // names of registry disks, by PVC
 	blanks        blanks
 	copies        copies
+	preallocated  preallocated
 	network       map[string]NetworkDisk
 	metrics       bool
 	bindings      bindings
@@ -219,6 +223,9 @@ func readAnnotations(annotations map[string]string) (wishes, error) {
 		case AnnotationBlankDisks:
 			b, err := parseBlanks(value)
 			w.blanks, errs = b, append(errs, err)
+		case AnnotationPreallocated:
+			p, err := parsePreallocated(value)
+			w.preallocated, errs = p, append(errs, err)
 		case AnnotationCopiedVolumes:
 			c, err := parseCopies(value, annotations[AnnotationMigration])
 			w.copies, errs = c, append(errs, err)
@@ -228,6 +235,11 @@ func readAnnotations(annotations map[string]string) (wishes, error) {
 		}
 	}
 	return w, joinSorted(errs)
+}
+
+// onVolumes applies the annotations about volumes to the disks on them.
+func (w wishes) onVolumes(disks []Disk) error {
+	return errors.Join(w.blanks.apply(disks), w.copies.apply(disks), w.preallocated.apply(disks))
 }
 
 // checkAnnotations checks keys and sizes, so that no decoder sees more than

@@ -147,7 +147,7 @@ func plain(w wishes, r request) (Spec, error) {
 	if spec.Disks, err = applyOrigins(spec.Disks, w.origins); err != nil {
 		return Spec{}, err
 	}
-	if err := errors.Join(w.blanks.apply(spec.Disks), w.copies.apply(spec.Disks)); err != nil {
+	if err := w.onVolumes(spec.Disks); err != nil {
 		return Spec{}, err
 	}
 	if !w.seeded {

@@ -138,6 +138,9 @@ type Disk struct {
 	Shared bool `json:"shared,omitempty"`
 	// Copied makes a SourcePVC the copy of the disk that the guest of a migration brings.
 	Copied bool `json:"copied,omitempty"`
+	// Preallocated says that the storage of the volume is allocated in advance. A disk that the node makes on it gets all of
+	// its space at once, and the guest's discards free nothing.
+	Preallocated bool `json:"preallocated,omitempty"`
 	// Shareable lets other VMs write the volume at the same time.
 	Shareable bool `json:"shareable,omitempty"`
 	// BlockSize is what the guest sees of the disk's blocks.

@@ -18,8 +18,9 @@ import (
 // KubeVirt its bus is scsi, and its serial number its name, if it says nothing else and the
 // name fits. A CD-ROM is a medium for the drive of its name. The disk has no target yet. If the volume is
 // an image, the guest can only read the disk, which is at a path there; "" is the only one. Size is that of the disk in
-// bytes that the node makes in a file system without one; 0 makes none.
-func Hotplug(disk []byte, path string, size int64, container *runtimeapi.ContainerConfig) (Disk, error) {
+// bytes that the node makes in a file system without one; 0 makes none. Preallocated says that the volume's storage is
+// allocated in advance; it is ignored for a disk that the guest does not write there.
+func Hotplug(disk []byte, path string, size int64, preallocated bool, container *runtimeapi.ContainerConfig) (Disk, error) {
 	mounts, err := readMounts(container)
 	if err != nil {
 		return Disk{}, err
@@ -57,6 +58,7 @@ func Hotplug(disk []byte, path string, size int64, container *runtimeapi.Contain
 	if d.Registry() {
 		d.Mode = ModeFile
 	}
+	d.Preallocated = preallocated && d.Allocatable()
 	if !d.LUN && !d.CDROM && (d.Bus == BusSCSI || len(d.Name) <= maxShortSerial) {
 		d.Serial = cmp.Or(d.Serial, d.Name)
 	}

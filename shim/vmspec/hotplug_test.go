@@ -44,7 +44,7 @@ func TestHotplug(t *testing.T) {
 		`{"name": "raw", "shareable": true}`: {Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "raw", Shareable: true, Cache: "none"},
 	} {
 		want.Source, want.Bus, want.ErrorPolicy = SourcePVC, cmp.Or(want.Bus, BusSCSI), stop
-		got, err := Hotplug([]byte(text), "", 0, attachment())
+		got, err := Hotplug([]byte(text), "", 0, false, attachment())
 		assert.NilError(t, err, text)
 		assert.DeepEqual(t, got, want)
 	}
@@ -59,7 +59,7 @@ func TestHotplugImage(t *testing.T) {
 	} {
 		want.Name, want.Source, want.Image, want.Path, want.Mode = "tools", SourceVolume, "sha256:1", "a.iso", ModeFile
 		want.ReadOnly, want.ErrorPolicy = true, "stop"
-		got, err := Hotplug([]byte(text), "/disk/a.iso", 0, attachment())
+		got, err := Hotplug([]byte(text), "/disk/a.iso", 0, false, attachment())
 		assert.NilError(t, err, text)
 		assert.DeepEqual(t, got, want)
 	}
@@ -67,10 +67,10 @@ func TestHotplugImage(t *testing.T) {
 		`{"name": "tools"}`: "spec.domain.devices.disks[0].disk: a registry disk that is added while the VM runs needs readonly: true",
 		`{"name": "tools", "lun": {"bus": "scsi", "readonly": true}}`: "lun",
 	} {
-		_, err := Hotplug([]byte(text), "", 0, attachment())
+		_, err := Hotplug([]byte(text), "", 0, false, attachment())
 		assert.ErrorContains(t, err, want)
 	}
-	_, err := Hotplug([]byte(`{"name": "tools", "cdrom": {"bus": "sata"}}`), "../a.iso", 0, attachment())
+	_, err := Hotplug([]byte(`{"name": "tools", "cdrom": {"bus": "sata"}}`), "../a.iso", 0, false, attachment())
 	assert.ErrorContains(t, err, "containerDisk.path")
 }
 
@@ -89,9 +89,20 @@ func TestHotplugRefuses(t *testing.T) {
 		`[]`:   "not JSON as expected",
 		``:     "not JSON as expected",
 	} {
-		if _, err := Hotplug([]byte(text), "", 0, attachment()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Hotplug([]byte(text), "", 0, false, attachment()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", text, err, want)
 		}
+	}
+}
+
+// TestHotplugPreallocated: only what the guest writes there is preallocated.
+func TestHotplugPreallocated(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"name": "raw"}`: true, `{"name": "files"}`: true, `{"name": "tools", "disk": {"bus": "scsi", "readonly": true}}`: false,
+	} {
+		d, err := Hotplug([]byte(text), "", 0, true, attachment())
+		assert.NilError(t, err)
+		assert.Equal(t, d.Preallocated, want, text)
 	}
 }
 
@@ -100,12 +111,12 @@ func TestHotplugMakesDisks(t *testing.T) {
 		text       string
 		size, want int64
 	}{{`{"name": "files"}`, 5*mebibyte + 1, 5 * mebibyte}, {`{"name": "files"}`, 1, 0}, {`{"name": "files"}`, -1, 0}} {
-		d, err := Hotplug([]byte(tt.text), "", tt.size, attachment())
+		d, err := Hotplug([]byte(tt.text), "", tt.size, false, attachment())
 		assert.NilError(t, err)
 		assert.Equal(t, d.Size, tt.want)
 	}
 	for _, text := range []string{`{"name": "raw"}`, `{"name": "fixed"}`} {
-		if _, err := Hotplug([]byte(text), "", mebibyte, attachment()); err == nil || !strings.Contains(err.Error(), "leave it out") {
+		if _, err := Hotplug([]byte(text), "", mebibyte, false, attachment()); err == nil || !strings.Contains(err.Error(), "leave it out") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -135,6 +135,10 @@ nodevirt.io/blank-disks: the container has no volume "ro" but images; mount a PV
 			{ContainerPath: "/data", HostPath: "/srv"}, imageAt("/image", "sha256:1")},
 			`nodevirt.io/copied-volumes: the VM has no disk on a volume "image" that it alone writes
 nodevirt.io/copied-volumes: the VM has no disk on a volume "none" that it alone writes`},
+		{"preallocated volumes of nothing", map[string]string{vmspec.AnnotationPreallocated: "data, image,none"}, []*runtimeapi.Mount{
+			{ContainerPath: "/data", HostPath: "/srv"}, imageAt("/image", "sha256:1")},
+			`nodevirt.io/preallocated-volumes: the VM has no disk on a volume "image" that it writes
+nodevirt.io/preallocated-volumes: the VM has no disk on a volume "none" that it writes`},
 		{"origins of nothing", map[string]string{vmspec.AnnotationDiskOrigin: "a=disk,data=b,image=disk"}, []*runtimeapi.Mount{
 			{ContainerPath: "/data", HostPath: "/srv"}, imageAt("/image", "sha256:1")},
 			`nodevirt.io/disk-origin: the container has no volume "a" but images; mount a PVC at a path that ends in it

@@ -39,7 +39,7 @@ func fromVMI(w wishes, r request) (Spec, error) {
 	if t.Disks, err = applyOrigins(t.Disks, w.origins); err != nil {
 		return Spec{}, err
 	}
-	if err := errors.Join(w.blanks.apply(t.Disks), w.copies.apply(t.Disks)); err != nil {
+	if err := w.onVolumes(t.Disks); err != nil {
 		return Spec{}, err
 	}
 	if t.Interfaces, err = w.bindings.apply(t.Interfaces); err != nil {
@@ -68,7 +68,7 @@ func checkSeed(w wishes) error {
 	if originErr != nil {
 		return errors.Join(err, originErr)
 	}
-	return errors.Join(err, w.blanks.apply(disks), w.copies.apply(disks), w.modes.apply(disks))
+	return errors.Join(err, w.onVolumes(disks), w.modes.apply(disks))
 }
 
 // translation is the VM that a VMI describes, without the seed, which depends on

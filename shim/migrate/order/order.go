@@ -98,6 +98,8 @@ type Plugged struct {
 	// same. Both are empty for other disks.
 	Path    string `json:"path,omitempty"`
 	Content string `json:"content,omitempty"`
+	// Preallocated says that the storage of the disk's volume is allocated in advance.
+	Preallocated bool `json:"preallocated,omitempty"`
 }
 
 // Firmware is what both nodes' UEFI firmware must have in common. QEMU carries the program

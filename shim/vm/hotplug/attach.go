@@ -28,7 +28,7 @@ func (h *Hotplugs) attach(ctx context.Context, v *table.VM, a order.Attachment) 
 	if err != nil {
 		return order.Disk{}, err
 	}
-	d, err := vmspec.Hotplug(a.Disk, a.Path, a.Size, config)
+	d, err := vmspec.Hotplug(a.Disk, a.Path, a.Size, a.Preallocated, config)
 	if err != nil {
 		return order.Disk{}, fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
 	}

@@ -20,6 +20,7 @@ func departing(r record.Container) []order.Plugged {
 	for _, p := range r.Plugged {
 		all = append(all, order.Plugged{
 			Disk: p.Order, Name: p.Disk.Name, Target: p.Disk.Target, Path: imagePath(p.Disk.Path), Content: identity(p.Content),
+			Preallocated: p.Disk.Preallocated,
 		})
 	}
 	return all
@@ -50,7 +51,7 @@ func (m *targets) arriving(ctx context.Context, r record.Container, a order.Rece
 		if err != nil {
 			return nil, err
 		}
-		d, err := vmspec.Hotplug(one.Disk, one.Path, 0, config)
+		d, err := vmspec.Hotplug(one.Disk, one.Path, 0, one.Preallocated, config)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
 		}

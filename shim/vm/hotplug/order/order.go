@@ -27,6 +27,8 @@ type Attachment struct {
 	Container string `json:"container"`
 	// Size is that of the disk in bytes that the node makes in a file system without one; 0 makes none.
 	Size int64 `json:"size,omitempty"`
+	// Preallocated says that the volume's storage is allocated in advance.
+	Preallocated bool `json:"preallocated,omitempty"`
 	// Path is that of a registry disk in the image that the container mounts; empty for the only one there.
 	Path string `json:"path,omitempty"`
 }
