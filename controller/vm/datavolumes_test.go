@@ -37,7 +37,8 @@ func (f fakeDataVolumes) Create(_ context.Context, meta metav1.ObjectMeta, spec 
 func (f fakeDataVolumes) ChangeOwners(
 	_ context.Context, _, name string, change func([]metav1.OwnerReference) []metav1.OwnerReference,
 ) error {
-	if left := change([]metav1.OwnerReference{{UID: "uid-web"}}); len(left) == 0 {
+	owner := metav1.OwnerReference{Kind: "VirtualMachine", Name: "former", UID: "uid-web", Controller: new(true)}
+	if left := change([]metav1.OwnerReference{owner}); len(left) == 0 {
 		f["released "+name] = new(cdi.DataVolumeSpec)
 	}
 	return nil

@@ -187,6 +187,9 @@ func (r *Reconciler) run(
 			return ctrl.Result{}, err
 		}
 	}
+	if o.vanishing, err = r.vanishing(ctx, vmi); err != nil {
+		return ctrl.Result{}, err
+	}
 	var unknown error // which volumes snapshots have; the VM starts all the same
 	o.snapshots, o.lacksClass, unknown = r.volumes.statuses(ctx, vm)
 	switch {
@@ -331,6 +334,10 @@ func (r *Reconciler) keep(ctx context.Context, vm *kubevirt.VirtualMachine) erro
 // remove deletes the instance of a deleted VirtualMachine, unless it should be
 // orphaned, and then lets the VirtualMachine go.
 func (r *Reconciler) remove(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
+	// At once: if the deletion is in the foreground, Kubernetes deletes what the VirtualMachine owns while it still exists.
+	if err := r.releases.spare(ctx, vm); err != nil {
+		return err
+	}
 	orphan := controllerutil.ContainsFinalizer(vm, metav1.FinalizerOrphanDependents)
 	if vmi != nil && !orphan {
 		// Not an instance that Kubernetes has orphaned, for which the finalizer has gone, and which the cache has as it was.

@@ -75,7 +75,8 @@ func (r *releases) other(ctx context.Context, vm *kubevirt.VirtualMachine, pvc *
 	return "", nil
 }
 
-// take releases the PVCs of a VirtualMachine from others that own them and do not name them any more, or are being deleted.
+// take releases the PVCs of a VirtualMachine from others that own them, or their DataVolumes, and do not name them any
+// more, or are being deleted.
 func (r *releases) take(ctx context.Context, vm *kubevirt.VirtualMachine) error {
 	for _, use := range pvcs(vm) {
 		pvc := new(corev1.PersistentVolumeClaim)
@@ -86,7 +87,10 @@ func (r *releases) take(ctx context.Context, vm *kubevirt.VirtualMachine) error 
 		if err != nil {
 			return fmt.Errorf("read PVC %s/%s: %w", vm.Namespace, use.Name, err)
 		}
-		owner := metav1.GetControllerOf(pvc)
+		owner, err := r.owner(ctx, vm, pvc)
+		if err != nil {
+			return err
+		}
 		if owner == nil || owner.Kind != kubevirt.VirtualMachineGroupVersionKind.Kind || owner.UID == vm.UID || owner.Name == vm.Name {
 			continue
 		}
@@ -104,6 +108,26 @@ func (r *releases) take(ctx context.Context, vm *kubevirt.VirtualMachine) error 
 		}
 	}
 	return nil
+}
+
+// owner returns who deletes a PVC of a VirtualMachine when it goes: the controller of the PVC, or of its DataVolume; nil for
+// nobody. CDI copies to the PVC the label by which a DataVolume of a template names its VirtualMachine.
+func (r *releases) owner(
+	ctx context.Context, vm *kubevirt.VirtualMachine, pvc *corev1.PersistentVolumeClaim,
+) (*metav1.OwnerReference, error) {
+	owner := metav1.GetControllerOf(pvc)
+	if owner == nil || owner.Kind != datavolume.Kind {
+		return owner, nil
+	}
+	if by := pvc.Labels[kubevirt.CreatedByLabel]; by == "" || by == string(vm.UID) {
+		return nil, nil
+	}
+	var of *metav1.OwnerReference
+	err := r.dataVolumes.ChangeOwners(ctx, pvc.Namespace, owner.Name, func(all []metav1.OwnerReference) []metav1.OwnerReference {
+		of = metav1.GetControllerOf(&metav1.ObjectMeta{OwnerReferences: all})
+		return all
+	})
+	return of, err
 }
 
 // release has a PVC, and its DataVolume, outlive their owner.

@@ -60,6 +60,33 @@ func TestDeletedOwner(t *testing.T) {
 	}
 }
 
+// TestForegroundDeletion: a VM that is deleted releases the disks of others at once, while its instance still runs.
+func TestForegroundDeletion(t *testing.T) {
+	g := newRig(t)
+	volumes := fakeDataVolumes{}
+	g.r.dataVolumes, g.r.releases.dataVolumes = volumes, volumes
+	g.add(kubevirt.RunStrategyAlways, func(vm *kubevirt.VirtualMachine) { vm.UID = "uid-web" })
+	g.reconcile()
+	if g.vmi() == nil {
+		t.Fatal("the VM does not run")
+	}
+	fakecluster.Change(t, g.Cluster, g.vmi(), func(vmi *kubevirt.VirtualMachineInstance) { vmi.Finalizers = []string{"example.com/runs"} })
+	shared := g.ownedPVC("shared", "VirtualMachine")
+	g.ownedPVC("made", "DataVolume")
+	g.user("other", "shared")
+	g.user("another", "made")
+	if err := g.Delete(t.Context(), g.vm()); err != nil {
+		t.Fatal(err)
+	}
+	g.reconcile()
+	if g.vmi() == nil || g.vm() == nil {
+		t.Fatal("the VM is gone already")
+	}
+	if g.Exists(t, shared); len(shared.OwnerReferences) != 0 || volumes["released made"] == nil {
+		t.Errorf("owners %+v, DataVolumes %v", shared.OwnerReferences, volumes)
+	}
+}
+
 // TestFormerOwner: a VM's disk is released from a VM that does not name it any more, or is being deleted, and from no other.
 func TestFormerOwner(t *testing.T) {
 	for name, one := range map[string]struct {
@@ -90,6 +117,16 @@ func TestFormerOwner(t *testing.T) {
 			g.reconcile()
 			if g.Exists(t, pvc); len(pvc.OwnerReferences) != one.owned {
 				t.Errorf("owners %+v, want %d", pvc.OwnerReferences, one.owned)
+			}
+			volumes := fakeDataVolumes{}
+			g.r.dataVolumes, g.r.releases.dataVolumes = volumes, volumes
+			fakecluster.Change(t, g.Cluster, pvc, func(c *corev1.PersistentVolumeClaim) {
+				c.Labels = map[string]string{kubevirt.CreatedByLabel: "uid-web"}
+				c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "DataVolume", Name: "disk", UID: "uid-dv", Controller: new(true)}}
+			})
+			g.reconcile()
+			if released := volumes["released disk"] != nil; released != (one.owned == 0) {
+				t.Errorf("a DataVolume's: released %t", released)
 			}
 		})
 	}

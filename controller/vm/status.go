@@ -38,6 +38,8 @@ type outcome struct {
 	// unmoved is why volumes do not migrate as the template says, moving when to look again at those that do.
 	unmoved string
 	moving  time.Duration
+	// vanishing says which disks of the running guest have been deleted.
+	vanishing string
 	// suspending is when to look again at a guest that is being saved; 0 for none.
 	suspending time.Duration
 }
@@ -84,6 +86,10 @@ func (r *Reconciler) report(ctx context.Context, vm *kubevirt.VirtualMachine, o 
 	}
 	if o.failure != nil {
 		r.events.Eventf(vm, nil, corev1.EventTypeWarning, failureReason(o.failure), "Start", "%s", o.failure)
+	}
+	if i := slices.IndexFunc(before.Conditions, func(c cond) bool { return c.Type == conditionDisksDeleted }); o.vanishing != "" &&
+		(i < 0 || before.Conditions[i].Message != o.vanishing) {
+		r.events.Eventf(vm, o.vmi, corev1.EventTypeWarning, reasonDiskDeleted, "Run", "%.1000s", o.vanishing)
 	}
 	if was := before.StartFailure; o.startFailure != nil && (was == nil || was.LastFailedVMIUID != o.startFailure.LastFailedVMIUID) {
 		if c := crashLoop(vm, o); c != nil {
@@ -169,6 +175,9 @@ func conditions(vm *kubevirt.VirtualMachine, o outcome, now time.Time) []cond {
 			Type: kubevirt.VirtualMachineRestartRequired, Status: corev1.ConditionTrue,
 			Reason: "RestartRequired", Message: cmp.Or(o.unmoved, "the template has changed since the start; restart the VM to apply it"),
 		})
+	}
+	if o.vanishing != "" {
+		wanted = append(wanted, cond{Type: conditionDisksDeleted, Status: corev1.ConditionTrue, Reason: reasonDiskDeleted, Message: o.vanishing})
 	}
 	if len(o.unrecovered) > 0 && (o.vmi == nil || o.vmi.IsFinal()) {
 		wanted = append(wanted, cond{
