@@ -149,9 +149,12 @@ func pvcs(volumes []corev1.Volume) []corev1.Volume {
 
 // trimPVC keeps what decides whether and how instances and pools use a PVC.
 func trimPVC(c *corev1.PersistentVolumeClaim) {
-	annotations, labels := c.Annotations, c.Labels
+	annotations, labels, preallocated := c.Annotations, c.Labels, pod.Preallocated(c)
 	c.ManagedFields, c.Annotations, c.Labels = nil, nil, nil
-	for _, key := range []string{pod.StateLabel, pod.RestoredLabel, pod.RestoredNamespaceLabel} {
+	if preallocated { // whichever annotation says so
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, pod.AnnotationPreallocation, "true")
+	}
+	for _, key := range []string{kubevirt.CreatedByLabel, pod.StateLabel, pod.RestoredLabel, pod.RestoredNamespaceLabel} {
 		if of, is := labels[key]; is {
 			metav1.SetMetaDataLabel(&c.ObjectMeta, key, of)
 		}

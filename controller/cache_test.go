@@ -63,6 +63,21 @@ func TestTrimPVC(t *testing.T) {
 	}
 }
 
+// TestTrimPreallocatedPVC: the cache keeps that a PVC is preallocated, that it is being deleted, and for which VM it was made.
+func TestTrimPreallocatedPVC(t *testing.T) {
+	for _, key := range []string{"cdi.kubevirt.io/storage.preallocation", "example.com/storage.thick-provisioned"} {
+		now := metav1.Now()
+		pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+			Annotations: map[string]string{key: "true"}, Labels: map[string]string{kubevirt.CreatedByLabel: "uid"}, DeletionTimestamp: &now,
+		}}
+		pvc.Spec.VolumeName = "pv"
+		trimPVC(pvc)
+		if !pod.Preallocated(pvc) || pvc.Labels[kubevirt.CreatedByLabel] != "uid" || pvc.DeletionTimestamp == nil || pvc.Spec.VolumeName != "pv" {
+			t.Errorf("the cache has %+v", pvc)
+		}
+	}
+}
+
 // TestTrimFilledPVC: the cache keeps what says whether CDI has filled a PVC.
 func TestTrimFilledPVC(t *testing.T) {
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"cdi.kubevirt.io/storage.upload.target": ""}}}
