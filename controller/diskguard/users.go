@@ -6,6 +6,7 @@ package diskguard
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,49 +24,87 @@ type Owner struct {
 }
 
 // OtherUser returns which object uses a PVC beside its owner, such as "VM web"; "" for none. Live reads from the API
-// server: the caller deletes the PVC next. A pod that has not ended counts, also one of another creator.
+// server: the caller deletes the PVC next. A pod that has not ended counts, also one of another creator, and so do the
+// owner's instances: a PVC whose guest runs is in use.
 func OtherUser(ctx context.Context, live client.Reader, pvc *corev1.PersistentVolumeClaim, owner Owner) (string, error) {
-	for _, look := range []func(context.Context, client.Reader, *corev1.PersistentVolumeClaim, Owner) (string, error){
-		podUser, vmUser, vmiUser, cloneUser, exportUser,
+	for _, look := range []func() (string, error){
+		func() (string, error) {
+			all := new(corev1.PodList)
+			return user(ctx, live, pvc, all, func() []corev1.Pod { return all.Items }, podUses)
+		},
+		func() (string, error) {
+			all := new(kubevirt.VirtualMachineList)
+			return user(ctx, live, pvc, all, func() []kubevirt.VirtualMachine { return all.Items },
+				func(vm *kubevirt.VirtualMachine, pvc *corev1.PersistentVolumeClaim) string {
+					return said(vm.UID != owner.UID && VMNames(vm, pvc), "VM %s", vm.Name)
+				})
+		},
+		func() (string, error) {
+			all := new(kubevirt.VirtualMachineInstanceList)
+			return user(ctx, live, pvc, all, func() []kubevirt.VirtualMachineInstance { return all.Items }, instanceUses)
+		},
+		func() (string, error) {
+			all := new(corev1.PersistentVolumeClaimList)
+			return user(ctx, live, pvc, all, func() []corev1.PersistentVolumeClaim { return all.Items }, copyUses)
+		},
+		func() (string, error) {
+			all := new(exportapi.VirtualMachineExportList)
+			return user(ctx, live, pvc, all, func() []exportapi.VirtualMachineExport { return all.Items }, exportUses)
+		},
 	} {
-		if user, err := look(ctx, live, pvc, owner); user != "" || err != nil {
-			return user, err
+		if who, err := look(); who != "" || err != nil {
+			return who, err
 		}
 	}
 	return "", nil
 }
 
-func podUser(ctx context.Context, live client.Reader, pvc *corev1.PersistentVolumeClaim, _ Owner) (string, error) {
-	var all corev1.PodList
-	if err := live.List(ctx, &all, client.InNamespace(pvc.Namespace)); err != nil {
-		return "", fmt.Errorf("list pods in %s: %w", pvc.Namespace, err)
+// user returns which object of a kind uses a PVC, as uses says of one of them; "" for none.
+func user[T any](
+	ctx context.Context, live client.Reader, pvc *corev1.PersistentVolumeClaim,
+	list client.ObjectList, items func() []T, uses func(*T, *corev1.PersistentVolumeClaim) string,
+) (string, error) {
+	if err := live.List(ctx, list, client.InNamespace(pvc.Namespace)); err != nil {
+		return "", fmt.Errorf("list the %T of %s: %w", *new(T), pvc.Namespace, err)
 	}
-	for i := range all.Items {
-		p := &all.Items[i]
-		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-			continue
-		}
-		for _, v := range p.Spec.Volumes {
-			if c := v.PersistentVolumeClaim; c != nil && c.ClaimName == pvc.Name {
-				return "pod " + p.Name, nil
-			}
+	all := items()
+	for i := range all {
+		if who := uses(&all[i], pvc); who != "" {
+			return who, nil
 		}
 	}
 	return "", nil
 }
 
-func vmUser(ctx context.Context, live client.Reader, pvc *corev1.PersistentVolumeClaim, owner Owner) (string, error) {
-	var all kubevirt.VirtualMachineList
-	if err := live.List(ctx, &all, client.InNamespace(pvc.Namespace)); err != nil {
-		return "", fmt.Errorf("list VMs in %s: %w", pvc.Namespace, err)
+// said returns who uses a PVC, if one does.
+func said(uses bool, format, name string) string {
+	if !uses {
+		return ""
 	}
-	for i := range all.Items {
-		vm := &all.Items[i]
-		if vm.UID != owner.UID && VMNames(vm, pvc) {
-			return "VM " + vm.Name, nil
-		}
-	}
-	return "", nil
+	return fmt.Sprintf(format, name)
+}
+
+func podUses(p *corev1.Pod, pvc *corev1.PersistentVolumeClaim) string {
+	ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	return said(!ended && slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == pvc.Name
+	}), "pod %s", p.Name)
+}
+
+func instanceUses(vmi *kubevirt.VirtualMachineInstance, pvc *corev1.PersistentVolumeClaim) string {
+	return said(!vmi.IsFinal() && names(&vmi.Spec, pvc.Name), "VMI %s", vmi.Name)
+}
+
+// copyUses finds a PVC that a CSI driver copies the PVC into.
+func copyUses(copied *corev1.PersistentVolumeClaim, pvc *corev1.PersistentVolumeClaim) string {
+	from := copied.Spec.DataSource
+	return said(from != nil && from.Kind == "PersistentVolumeClaim" && from.Name == pvc.Name && copied.Status.Phase == corev1.ClaimPending,
+		"PVC %s, which is a copy of it that is not complete,", copied.Name)
+}
+
+func exportUses(e *exportapi.VirtualMachineExport, pvc *corev1.PersistentVolumeClaim) string {
+	from := e.Spec.Source
+	return said(from.Kind == "PersistentVolumeClaim" && from.Name == pvc.Name && e.DeletionTimestamp == nil, "export %s", e.Name)
 }
 
 // VMNames reports whether a VM has a PVC as a disk, fills it by a template, resumes from it, or keeps its persistent
@@ -74,63 +113,12 @@ func VMNames(vm *kubevirt.VirtualMachine, pvc *corev1.PersistentVolumeClaim) boo
 	if of := pvc.Labels[pod.StateLabel]; of != "" && of == pod.LabelOf(vm.Name) || vm.Annotations[pod.AnnotationResume] == pvc.Name {
 		return true
 	}
-	for _, t := range vm.Spec.DataVolumeTemplates {
-		if t.Name == pvc.Name {
-			return true
-		}
+	if slices.ContainsFunc(vm.Spec.DataVolumeTemplates, func(t kubevirt.DataVolumeTemplateSpec) bool { return t.Name == pvc.Name }) {
+		return true
 	}
 	return vm.Spec.Template != nil && names(&vm.Spec.Template.Spec, pvc.Name)
 }
 
 func names(s *kubevirt.VirtualMachineInstanceSpec, pvc string) bool {
-	for _, use := range pod.PVCs(s) {
-		if use.Name == pvc {
-			return true
-		}
-	}
-	return false
-}
-
-// vmiUser counts instances of the owner, too: a PVC whose guest runs is in use.
-func vmiUser(ctx context.Context, live client.Reader, pvc *corev1.PersistentVolumeClaim, _ Owner) (string, error) {
-	var all kubevirt.VirtualMachineInstanceList
-	if err := live.List(ctx, &all, client.InNamespace(pvc.Namespace)); err != nil {
-		return "", fmt.Errorf("list VMIs in %s: %w", pvc.Namespace, err)
-	}
-	for i := range all.Items {
-		if vmi := &all.Items[i]; !vmi.IsFinal() && names(&vmi.Spec, pvc.Name) {
-			return "VMI " + vmi.Name, nil
-		}
-	}
-	return "", nil
-}
-
-// cloneUser returns a PVC that a CSI driver copies the PVC into.
-func cloneUser(ctx context.Context, live client.Reader, pvc *corev1.PersistentVolumeClaim, _ Owner) (string, error) {
-	var all corev1.PersistentVolumeClaimList
-	if err := live.List(ctx, &all, client.InNamespace(pvc.Namespace)); err != nil {
-		return "", fmt.Errorf("list PVCs in %s: %w", pvc.Namespace, err)
-	}
-	for i := range all.Items {
-		copied := &all.Items[i]
-		if from := copied.Spec.DataSource; from != nil && from.Kind == "PersistentVolumeClaim" && from.Name == pvc.Name &&
-			copied.Status.Phase == corev1.ClaimPending {
-			return "PVC " + copied.Name + ", which is a copy of it that is not complete,", nil
-		}
-	}
-	return "", nil
-}
-
-func exportUser(ctx context.Context, live client.Reader, pvc *corev1.PersistentVolumeClaim, _ Owner) (string, error) {
-	var all exportapi.VirtualMachineExportList
-	if err := live.List(ctx, &all, client.InNamespace(pvc.Namespace)); err != nil {
-		return "", fmt.Errorf("list exports in %s: %w", pvc.Namespace, err)
-	}
-	for i := range all.Items {
-		e := &all.Items[i]
-		if e.Spec.Source.Kind == "PersistentVolumeClaim" && e.Spec.Source.Name == pvc.Name && e.DeletionTimestamp == nil {
-			return "export " + e.Name, nil
-		}
-	}
-	return "", nil
+	return slices.ContainsFunc(pod.PVCs(s), func(use pod.PVC) bool { return use.Name == pvc })
 }

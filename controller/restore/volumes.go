@@ -3,31 +3,18 @@ package restore
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/diskguard"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
-
-// foreign begin the annotations of a PVC that are not its author's.
-func foreign() []string {
-	return []string{
-		"pv.kubernetes.io", "volume.beta.kubernetes.io", "cdi.kubevirt.io", "volume.kubernetes.io",
-		"k8s.io/CloneRequest", "k8s.io/CloneOf", annotationLast, annotationName,
-	}
-}
 
 // volumes makes the PVCs of restored VMs.
 type volumes struct {
@@ -170,60 +157,6 @@ func (v *volumes) createPVCs(ctx context.Context, w *work, content *api.VirtualM
 	return nil
 }
 
-// bind waits until all PVCs are bound. Where Kubernetes binds PVCs when a pod uses them, it has a pod use them: a restored
-// disk is there only then, and users delete the snapshot of a complete restore.
-func (v *volumes) bind(
-	ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent, all, unbound []*corev1.PersistentVolumeClaim,
-) error {
-	if len(unbound) == 0 {
-		for _, pvc := range all {
-			none, err := v.binder.Release(ctx, w.rs.UID, client.ObjectKeyFromObject(pvc))
-			if err != nil {
-				return err
-			}
-			if !none {
-				return soon("Waiting for the end of the pod that PVC %s was bound for", pvc.Name)
-			}
-		}
-		return nil
-	}
-	why := ""
-	for _, pvc := range unbound {
-		late, err := v.late(ctx, pvc)
-		if err != nil {
-			return err
-		}
-		if !late {
-			continue
-		}
-		vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: w.rs.Namespace, Name: w.rs.Spec.Target.Name}}
-		vmi.Spec = *content.Spec.Source.VirtualMachine.Spec.Template.Spec.DeepCopy()
-		// The PVCs are bound where a VM can run, whatever else runs there now.
-		vmi.Spec.Networks, vmi.Spec.Domain.Devices.Interfaces = nil, nil
-		vmi.Spec.Domain.CPU, vmi.Spec.Domain.Memory, vmi.Spec.Domain.Resources = nil, nil, kubevirt.ResourceRequirements{}
-		owner := metav1.OwnerReference{
-			APIVersion: api.SchemeGroupVersion.String(), Kind: "VirtualMachineRestore", Name: w.rs.Name, UID: w.rs.UID,
-		}
-		if why, err = v.binder.Bind(ctx, vmi, owner, all); err != nil {
-			return err
-		}
-		break
-	}
-	return waitFor("Waiting for PVC %s%s", unbound[0].Name, why)
-}
-
-// late reports whether Kubernetes binds a PVC when a pod uses it.
-func (v *volumes) late(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
-	if pvc.Spec.StorageClassName == nil {
-		return false, nil
-	}
-	class := new(storagev1.StorageClass)
-	if err := v.live.Get(ctx, client.ObjectKey{Name: *pvc.Spec.StorageClassName}, class); err != nil {
-		return false, fmt.Errorf("read StorageClass %s: %w", *pvc.Spec.StorageClassName, err)
-	}
-	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer, nil
-}
-
 func backupOf(content *api.VirtualMachineSnapshotContent, volume string) (*api.VolumeBackup, error) {
 	i := slices.IndexFunc(content.Spec.VolumeBackups, func(b api.VolumeBackup) bool { return b.VolumeName == volume })
 	if i < 0 {
@@ -279,18 +212,6 @@ func (v *volumes) ensure(
 		return nil, fmt.Errorf("create PVC %s/%s: %w", made.Namespace, made.Name, err)
 	}
 	return made, nil
-}
-
-// temporary returns the PVC that has a restored disk while another PVC has its name. Nothing but the restore finds it by
-// its labels and annotations.
-func temporary(w *work, volume string, of *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
-	return &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: of.Namespace, Name: temporaryName(w, volume),
-			Annotations: map[string]string{annotationName: w.rs.Name, annotationLast: mark(w.rs)},
-		},
-		Spec: of.Spec,
-	}
 }
 
 // replace puts a restored disk into the place of the PVC of the wanted name.
@@ -374,81 +295,4 @@ func (v *volumes) settle(ctx context.Context, w *work) error {
 		}
 		return v.plainPVC(w, content, b, one)
 	})
-}
-
-// restoredPVC returns a PVC with the content of a VolumeSnapshot, at least as large as it needs.
-func (v *volumes) restoredPVC(
-	ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent, b *api.VolumeBackup, one api.VolumeRestore,
-) (*corev1.PersistentVolumeClaim, error) {
-	snapshot, err := v.snapshots.Get(ctx, w.rs.Namespace, one.VolumeSnapshotName)
-	switch {
-	case err != nil:
-		return nil, err
-	case snapshot == nil:
-		return nil, fmt.Errorf("VolumeSnapshot %s is missing", one.VolumeSnapshotName)
-	case snapshot.Deleted:
-		return nil, fmt.Errorf("VolumeSnapshot %s is being deleted", one.VolumeSnapshotName)
-	}
-	made := v.plainPVC(w, content, b, one)
-	made.Spec = snapshot.PVCSpec(b.PersistentVolumeClaim.Spec)
-	return made, nil
-}
-
-// plainPVC returns a restored PVC without the source of its content. Content is nil if the snapshot is gone.
-func (v *volumes) plainPVC(
-	w *work, content *api.VirtualMachineSnapshotContent, b *api.VolumeBackup, one api.VolumeRestore,
-) *corev1.PersistentVolumeClaim {
-	was := b.PersistentVolumeClaim.DeepCopy()
-	made := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: w.rs.Namespace, Name: one.PersistentVolumeClaimName, Labels: was.Labels, Annotations: was.Annotations,
-		},
-		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: was.Spec.AccessModes},
-	}
-	maps.DeleteFunc(made.Annotations, func(key, _ string) bool {
-		return key != annotationContent && key != pod.AnnotationPreallocation && slices.ContainsFunc(foreign(), func(prefix string) bool { return strings.HasPrefix(key, prefix) })
-	})
-	for _, o := range w.rs.Spec.VolumeRestoreOverrides {
-		if o.VolumeName == b.VolumeName {
-			made.Labels, made.Annotations = merged(made.Labels, o.Labels), merged(made.Annotations, o.Annotations)
-		}
-	}
-	if pod.IsSavedState(b.VolumeName) {
-		metav1.SetMetaDataLabel(&made.ObjectMeta, pod.StateLabel, pod.LabelOf(w.rs.Spec.Target.Name))
-	}
-	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationName, w.rs.Name)
-	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationLast, mark(w.rs))
-	if content == nil {
-		return made
-	}
-	source := content.Spec.Source.VirtualMachine
-	metav1.SetMetaDataLabel(&made.ObjectMeta, pod.RestoredLabel, pod.LabelOf(source.Name))
-	metav1.SetMetaDataLabel(&made.ObjectMeta, pod.RestoredNamespaceLabel, source.Namespace)
-	if policyOf(w.rs) == api.VolumeRestorePolicyInPlace {
-		if owner := metav1.GetControllerOf(was); isDataVolume(owner) { // which takes it
-			metav1.SetMetaDataAnnotation(&made.ObjectMeta, datavolume.AnnotationFilledFor, owner.Name)
-			return made
-		}
-	}
-	// As with KubeVirt, a new VM owns what the source owned.
-	if w.vm != nil || ownedBySource(was, source) {
-		metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationOwned, w.rs.Name)
-	}
-	return made
-}
-
-func isDataVolume(owner *metav1.OwnerReference) bool {
-	return owner != nil && owner.Kind == datavolume.Kind
-}
-
-func ownedBySource(pvc *api.PersistentVolumeClaim, source *api.VirtualMachine) bool {
-	return slices.ContainsFunc(pvc.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == source.UID })
-}
-
-func merged(into, more map[string]string) map[string]string {
-	if into == nil {
-		into = map[string]string{}
-	}
-	maps.Copy(into, more)
-	return into
 }
