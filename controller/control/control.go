@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -65,9 +66,17 @@ func (c *Client) Copy(ctx context.Context, p *corev1.Pod, to io.Writer, name str
 		Container: pod.Container, Command: append([]string{Prefix + name}, arguments...), Stdout: true, Stderr: true,
 	}, remotecommand.StreamOptions{Stdout: to, Stderr: &complaint})
 	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("%w%s", err, complaint.Text))
+		return apierrors.NewInternalError(fmt.Errorf("%w%s", explain(p.Spec.NodeName, err), complaint.Text))
 	}
 	return nil
+}
+
+// explain adds what an error of a kubelet means that cannot reach the node's shim.
+func explain(node string, err error) error {
+	if err == nil || !strings.Contains(err.Error(), "dial unix ") {
+		return err
+	}
+	return fmt.Errorf("nodevirt-shim on node %s does not answer, while its guests run on; look at the service nodevirt-shim there: %w", node, err)
 }
 
 // Stream runs a command in a pod.

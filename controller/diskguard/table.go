@@ -71,8 +71,11 @@ func Table() []Entry {
 // vmEntries are those of VirtualMachines and pools.
 func vmEntries() []Entry {
 	return []Entry{
+		{"vm.suspends.sweep", "delete", "the memory of a guest that ended before it was suspended", "the VM has no instance, and nothing to resume",
+			"the PVC is the VM's own; the VM, read from the API server, resumes from none", "vm.TestNothingToSuspend"},
 		{"vm.suspends.forget", "delete", "the memory of a suspended guest", "the guest has resumed, or its VM boots",
 			"the PVC is the VM's own, and its name is that of such memory", "vm.TestSuspend"},
+		{"vm.releases.owner", "ChangeOwners", "nothing: it reads the owners of a DataVolume", "a VM names its PVC", "nothing is written", "vm.TestFormerOwner"},
 		{"vm.releases.release", "patch", "the owner of a PVC", "another VM uses it, and its owner is deleted or does not name it", "nothing is deleted", "vm.TestDeletedOwner"},
 		{"vm.releases.release", "ChangeOwners", "the owner of a DataVolume", "the same", "nothing is deleted", "vm.TestDeletedOwner"},
 		{"vm.dumps.annotateDump", "patch", "the annotation of a memory dump's PVC", "a dump has ended", "nothing is deleted", "vm.TestMemoryDump"},

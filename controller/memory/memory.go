@@ -156,6 +156,25 @@ func (m *Saves) Unmount(ctx context.Context, s *Save) error {
 	return m.mounts().Unmount(ctx, s.VMI, s.Volume)
 }
 
+// Release deletes the pods that have a save's PVC, whichever of the VM's pods they are for: the PVC can't be mounted on another
+// node before. On a node that is lost, Kubernetes ends what is deleted once the node is declared so.
+func (m *Saves) Release(ctx context.Context, namespace, pvc string) error {
+	var all corev1.PodList
+	if err := m.Live.List(ctx, &all, client.InNamespace(namespace), client.MatchingLabels{kubevirt.AppLabel: Label}); err != nil {
+		return fmt.Errorf("list attachment pods in %s: %w", namespace, err)
+	}
+	for i := range all.Items {
+		p := &all.Items[i]
+		if pod.Held(p).PVC != pvc || p.DeletionTimestamp != nil {
+			continue
+		}
+		if err := m.Uncached.Delete(ctx, p, client.Preconditions{UID: &p.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete attachment pod %s/%s: %w", namespace, p.Name, err)
+		}
+	}
+	return nil
+}
+
 // Order begins a save, or holds the guest, as an order says. It names the save's volume.
 func (m *Saves) Order(ctx context.Context, s *Save, a order.Save) (order.Saved, error) {
 	a.Volume = s.Volume

@@ -78,6 +78,10 @@ func (m memories) save(ctx context.Context, w *work, container string, begin boo
 // another save begins.
 func (d *driver) driveMemory(ctx context.Context, w *work, have map[string]volumesnapshot.Snapshot) (time.Duration, error) {
 	if w.vmi == nil || w.vmi.Status.Phase != kubevirt.Running {
+		// The pod would keep the PVC on the VM's former node, also if that is lost.
+		if err := d.memories.Release(ctx, w.content.Namespace, MemoryPVC(w.content)); err != nil {
+			return 0, err
+		}
 		return retry, d.discard(ctx, w, have, "the VM does not run, and the snapshot must have its memory")
 	}
 	container, why, err := d.memories.Mount(ctx, d.memories.of(w))

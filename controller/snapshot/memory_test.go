@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/memory"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
+	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
 // control does what package save of the shim does with an order.
@@ -98,6 +99,21 @@ func TestMemory(t *testing.T) {
 	}
 	if said := g.node.said(); strings.Contains(said, controlFreeze+" ") {
 		t.Errorf("orders %s", said)
+	}
+}
+
+// TestMemoryOnALostNode: a guest whose node is lost leaves no attachment pod that keeps the PVC there.
+func TestMemoryOnALostNode(t *testing.T) {
+	g := newRig(t)
+	g.runs(g.vm())
+	g.snapshot("one", withMemory)
+	g.reconcile("one")
+	p := g.mounted()
+	vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: g.vm().Name}}
+	fakecluster.Change(t, g.Cluster, vmi, func(vmi *kubevirt.VirtualMachineInstance) { vmi.Status.Phase = kubevirt.Unknown })
+	g.reconcile("one")
+	if s := g.is("one", api.InProgress, inProgress); !strings.Contains(*s.Status.Error.Message, "the VM does not run") || g.Exists(t, p) {
+		t.Errorf("status %+v, attachment pod %+v", s.Status, p.ObjectMeta)
 	}
 }
 

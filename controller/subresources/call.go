@@ -74,6 +74,12 @@ func missing(sentence string) error {
 	}}
 }
 
+// unheard refuses a call about an instance whose node is not heard: its guest may run there.
+func (c *call) unheard(vmi *kubevirt.VirtualMachineInstance) error {
+	return c.conflict("VM is on node %s, which does not answer, and may run there: repair the node, or if it is off, taint it with "+
+		"node.kubernetes.io/out-of-service", vmi.Status.NodeName)
+}
+
 // notRunning refuses a call that needs a guest. As with KubeVirt, the status of a console or a display of an instance
 // that has not ended is 400: after no other do clients try again until their timeout.
 func (c *call) notRunning(vmi *kubevirt.VirtualMachineInstance) error {

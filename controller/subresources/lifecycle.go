@@ -43,6 +43,9 @@ func (l *lifecycle) tryStart(ctx context.Context, c *call, options kubevirt.Star
 	if err != nil {
 		return err
 	}
+	if vmi != nil && vmi.Status.Phase == kubevirt.Unknown {
+		return c.unheard(vmi)
+	}
 	if vmi != nil && !vmi.IsFinal() && vmi.DeletionTimestamp == nil {
 		return c.conflict("VM is already running")
 	}

@@ -38,6 +38,9 @@ func (m *migrations) migrate(ctx context.Context, c *call) error {
 	if !metav1.IsControlledBy(vmi, vm) {
 		return c.conflict("VirtualMachineInstance %s belongs to another owner", vmi.Name)
 	}
+	if vmi.Status.Phase == kubevirt.Unknown {
+		return c.unheard(vmi)
+	}
 	if vmi.Status.Phase != kubevirt.Running {
 		return c.conflict("VM is not running")
 	}

@@ -242,6 +242,7 @@ func testLifecycle(t *testing.T, w *world, front tls.Certificate) {
 		once           = kubevirt.RunStrategyOnce
 		running        = kubevirt.Running
 		failed, none   = kubevirt.Failed, kubevirt.VmPhaseUnset
+		unknown        = kubevirt.Unknown
 	)
 	for i, c := range []struct {
 		strategy kubevirt.VirtualMachineRunStrategy
@@ -256,6 +257,7 @@ func testLifecycle(t *testing.T, w *world, front tls.Certificate) {
 		{halted, none, "start", `{"paused":true}`, 202, "Halted [Start]"},
 		{halted, none, "start", `{`, 400, "can not unmarshal"},
 		{always, running, "start", "", 409, "VM is already running"},
+		{always, unknown, "start", "", 409, "which does not answer, and may run there"},
 		{always, failed, "start", "", 409, "Always does not support manual start requests"},
 		{manual, none, "start", "", 202, "Manual [Start]"},
 		{manual, failed, "start", "", 202, "Manual [Stop Start]"},

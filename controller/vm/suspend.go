@@ -98,6 +98,9 @@ func (s *suspends) follow(
 ) (time.Duration, error) {
 	switch {
 	case vmi == nil && wantsSuspend(vm) && !suspended(vm):
+		if err := s.sweep(ctx, vm); err != nil {
+			return 0, err
+		}
 		return 0, s.drop(ctx, vm, "NotSuspended", "the VM has no guest that runs")
 	case vmi == nil || vmi.DeletionTimestamp != nil || vmi.Status.Phase != kubevirt.Running:
 		return 0, nil
@@ -187,6 +190,29 @@ func (s *suspends) note(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *k
 		return client.IgnoreNotFound(fmt.Errorf("note that the guest of VM %s/%s is suspended: %w", vm.Namespace, vm.Name, err))
 	}
 	s.events.Eventf(vm, vmi, corev1.EventTypeNormal, "Suspended", "Suspend", "The guest's memory is on PVC %s; the next start resumes it", own.PVC)
+	return nil
+}
+
+// sweep deletes the PVCs that a VirtualMachine without an instance has for the memory of guests that were not suspended.
+func (s *suspends) sweep(ctx context.Context, vm *kubevirt.VirtualMachine) error {
+	live := new(kubevirt.VirtualMachine) // the cache may not know yet that the guest was suspended
+	if err := s.live.Get(ctx, client.ObjectKeyFromObject(vm), live); err != nil || live.Annotations[pod.AnnotationResume] != "" {
+		return client.IgnoreNotFound(err)
+	}
+	var all corev1.PersistentVolumeClaimList
+	labelled := client.MatchingLabels{kubevirt.VirtualMachineLabel: pod.LabelOf(vm.Name)}
+	if err := s.live.List(ctx, &all, client.InNamespace(vm.Namespace), labelled); err != nil {
+		return fmt.Errorf("list the PVCs of VM %s/%s: %w", vm.Namespace, vm.Name, err)
+	}
+	for i := range all.Items {
+		pvc := &all.Items[i]
+		if !strings.HasPrefix(pvc.Name, suspendPrefix) || pvc.DeletionTimestamp != nil || !metav1.IsControlledBy(pvc, vm) {
+			continue
+		}
+		if err := diskguard.Delete(ctx, s.saves.Uncached, diskguard.MemoryResumed, pvc); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -184,6 +184,19 @@ func TestNothingToSuspend(t *testing.T) {
 	if wantsSuspend(g.vm()) {
 		t.Error("its next guest is suspended at once")
 	}
+	left, _ := newSuspendRig(t, kubevirt.RunStrategyManual)
+	left.annotate(pod.AnnotationSuspend, "true")
+	left.reconcile()
+	if n := len(left.memoryPVCs()); n != 1 {
+		t.Fatalf("%d PVCs for the memory", n)
+	}
+	if err := left.Delete(t.Context(), left.vmi()); err != nil { // before its memory was saved
+		t.Fatal(err)
+	}
+	left.reconcile()
+	if n := len(left.memoryPVCs()); n != 0 || wantsSuspend(left.vm()) {
+		t.Errorf("%d PVCs stay for memory that was not saved", n)
+	}
 	once, _ := newSuspendRig(t, kubevirt.RunStrategyOnce)
 	once.annotate(pod.AnnotationSuspend, "true")
 	once.reconcile()
