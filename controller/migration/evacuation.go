@@ -14,6 +14,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -52,7 +53,8 @@ func (e *Evacuations) SetUp(m manager.Manager) error {
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(instance), builder.WithPredicates(leaves)).
 		Watches(new(migration), handler.EnqueueRequestsFromMapFunc(ofMigration)).
-		Watches(new(corev1.Node), handler.EnqueueRequestsFromMapFunc(e.ofNode))
+		Watches(new(corev1.Node), handler.EnqueueRequestsFromMapFunc(e.ofNode)).
+		Watches(new(corev1.Node), handler.EnqueueRequestsFromMapFunc(e.ofUncordoned), builder.WithPredicates(uncordoned()))
 	return setup.Complete(all, "evacuation", e, setup.Options{Workers: 16, Timeout: 90 * time.Second})
 }
 
@@ -77,6 +79,27 @@ func (e *Evacuations) ofNode(ctx context.Context, o client.Object) []reconcile.R
 	return instances.On(ctx, e.Client, node.Name)
 }
 
+// uncordoned passes the events of nodes to which pods are scheduled again.
+func uncordoned() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return cordoned(e.ObjectOld.(*corev1.Node)) && !cordoned(e.ObjectNew.(*corev1.Node))
+		},
+	}
+}
+
+// cordoned reports whether pods are not scheduled to a node.
+func cordoned(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable })
+}
+
+// ofUncordoned returns the instances on a node to which pods are scheduled again.
+func (e *Evacuations) ofUncordoned(ctx context.Context, o client.Object) []reconcile.Request {
+	return instances.On(ctx, e.Client, o.GetName())
+}
+
 // drained reports whether a node has the taint by which its VMs migrate.
 func drained(node *corev1.Node, c config.Config) bool {
 	key := c.Migrations().NodeDrainTaintKey
@@ -92,6 +115,9 @@ func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	}
 	c, err := e.Config.Read(ctx)
 	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if over, err := e.finish(ctx, vmi, c); err != nil || over {
 		return ctrl.Result{}, err
 	}
 	volumes, err := e.movesVolumes(ctx, vmi)

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +52,51 @@ func TestEvacuation(t *testing.T) {
 	evacuate()
 	if got := g.vmi().Status; got.EvacuationNodeName != "" || got.NodeName != "node2" || len(g.migrations()) != 1 {
 		t.Errorf("%+v, %d migrations", got, len(g.migrations()))
+	}
+}
+
+// TestEvacuationEnds: an instance that has left its node, or whose drain was abandoned after a failure, need not leave any
+// more; one whose node is still cordoned must.
+func TestEvacuationEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		node    string
+		cordon  bool
+		failed  bool
+		cleared bool
+	}{
+		"it is on another node":             {node: "node2", cleared: true},
+		"the node is still cordoned":        {node: "node1", cordon: true, failed: true},
+		"the drain was abandoned":           {node: "node1", failed: true, cleared: true},
+		"a descheduler has just evicted it": {node: "node1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			vmi := g.running()
+			e := &Evacuations{Client: g.Cached(), Events: g.Recorder, Now: func() time.Time { return g.now }}
+			fakecluster.Change(t, g.Cluster, vmi, func(vmi *instance) { vmi.Status.EvacuationNodeName, vmi.Status.NodeName = "node1", tt.node })
+			if tt.cordon {
+				node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}
+				fakecluster.Change(t, g.Cluster, node, func(n *corev1.Node) {
+					n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}
+				})
+			}
+			if tt.failed {
+				m := &migration{ObjectMeta: metav1.ObjectMeta{
+					Namespace: namespace, Name: "failed", CreationTimestamp: metav1.NewTime(g.now),
+					Annotations: map[string]string{kubevirt.EvacuationMigrationAnnotation: "node1"},
+				}}
+				m.Spec.VMIName, m.Status.Phase = vmi.Name, kubevirt.MigrationFailed
+				g.Add(t, m)
+			}
+			_, err := e.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(vmi)})
+			assert.NilError(t, err)
+			if got := g.vmi().Status.EvacuationNodeName; (got == "") != tt.cleared {
+				t.Errorf("evacuationNodeName %q", got)
+			}
+			if tt.cleared && !strings.Contains(g.Events(), "EvacuationEnded") {
+				t.Error("no event")
+			}
+		})
 	}
 }
 

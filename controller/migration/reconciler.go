@@ -28,6 +28,8 @@ type (
 // pods makes and reads the pods of instances; [instances.Pods].
 type pods interface {
 	MoveState(ctx context.Context, vmi *instance) (string, error)
+	MissingNetwork(ctx context.Context, vmi *instance) (string, error)
+	KeepAddresses(ctx context.Context, vmi *instance, target, source *corev1.Pod) error
 	Manifest(ctx context.Context, vmi *instance, state string) (*corev1.Pod, error)
 	PodOf(ctx context.Context, vmi *instance, name string) (*corev1.Pod, error)
 	StateOf(ctx context.Context, p *corev1.Pod) (instances.State, error)

@@ -95,6 +95,12 @@ func (r *Reconciler) create(ctx context.Context, w work) (ctrl.Result, error) {
 	if user != "" {
 		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Failed to make the target pod: "+user)
 	}
+	if missing, err := r.pods.MissingNetwork(ctx, vmi); err != nil {
+		return ctrl.Result{}, err
+	} else if missing != "" {
+		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, fmt.Sprintf("Failed to make the target pod: network %s does not exist: "+
+			"create the NetworkAttachmentDefinition again", missing))
+	}
 	state, err := r.pods.MoveState(ctx, vmi)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -106,6 +112,9 @@ func (r *Reconciler) create(ctx context.Context, w work) (ctrl.Result, error) {
 	pod.SetCopied(p, vmi, pod.Plugged(w.vmi, w.source))
 	pod.PinImage(p, w.source, &vmi.Spec)
 	pod.Target(p, w.vmi, w.m, vmReady(w.source) != nil)
+	if err := r.pods.KeepAddresses(ctx, vmi, p, w.source); err != nil {
+		return ctrl.Result{}, err
+	}
 	switch err := r.client.Create(ctx, p); {
 	case apierrors.IsAlreadyExists(err):
 		return r.existing(ctx, w, p.Name)

@@ -25,6 +25,8 @@ type network struct {
 	Interface string `json:"interface,omitempty"`
 	// MAC is the guest's: a network may let no other address pass.
 	MAC string `json:"mac,omitempty"`
+	// IPs are the addresses that the pod asks for.
+	IPs []string `json:"ips,omitempty"`
 	// Arguments are for a network binding plug-in.
 	Arguments map[string]string `json:"cni-args,omitempty"`
 }

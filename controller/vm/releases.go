@@ -111,7 +111,7 @@ func (r *releases) take(ctx context.Context, vm *kubevirt.VirtualMachine) error 
 }
 
 // owner returns who deletes a PVC of a VirtualMachine when it goes: the controller of the PVC, or of its DataVolume; nil for
-// nobody. CDI copies to the PVC the label by which a DataVolume of a template names its VirtualMachine.
+// none. CDI copies to the PVC the label by which a DataVolume of a template names its VirtualMachine.
 func (r *releases) owner(
 	ctx context.Context, vm *kubevirt.VirtualMachine, pvc *corev1.PersistentVolumeClaim,
 ) (*metav1.OwnerReference, error) {

@@ -42,6 +42,9 @@ type follower struct {
 	overdue interface {
 		end(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v view) (time.Duration, error)
 	}
+	networks interface {
+		ownAddress(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (string, error)
+	}
 	resizer interface {
 		resize(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v *view) (time.Duration, error)
 	}
@@ -75,6 +78,9 @@ func (f *follower) follow(
 	}
 	if v.running() {
 		if v.pvcs, err = f.pvcs.pvcObjects(ctx, vmi); err != nil {
+			return ctrl.Result{}, err
+		}
+		if v.ownAddress, err = f.networks.ownAddress(ctx, vmi); err != nil {
 			return ctrl.Result{}, err
 		}
 		if err := f.pvcs.addState(ctx, p, v.pvcs); err != nil {

@@ -9,6 +9,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -21,6 +22,13 @@ func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
 	switch {
 	case len(fixed) > 0:
 		c.Reason, c.Message = fixed[0].reason, fixed[0].message
+	case v.ownAddress != "":
+		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonInterfaceNotMigratable, v.ownAddress
+	case otherAddresses(vmi, v):
+		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonInterfaceNotMigratable, vmi.Status.MigrationState.FailureReason
+	case pausedByUser(vmi, v):
+		c.Reason = kubevirt.VirtualMachineInstanceReasonNotMigratable
+		c.Message = "cannot migrate VMI: the guest is paused, and would run on the other node; unpause it first"
 	case len(vmi.Spec.Domain.Devices.Filesystems) > 0:
 		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonVirtIOFSNotMigratable, "VMI uses virtiofs"
 	default:
@@ -36,6 +44,20 @@ func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
 		c.Status = corev1.ConditionTrue
 	}
 	return c
+}
+
+// otherAddresses reports whether the last migration was refused, since the pod on the other node had other addresses than the
+// guest. The next one would be, too, unless the instance gets another network.
+func otherAddresses(vmi *kubevirt.VirtualMachineInstance, v view) bool {
+	m := vmi.Status.MigrationState
+	return m != nil && m.Failed && strings.Contains(m.FailureReason, order.OtherAddresses) &&
+		v.pod != nil && m.SourcePod == v.pod.Name && !pod.OtherNetworks(vmi, v.pod)
+}
+
+// pausedByUser reports whether a user has paused the guest, and no migration has it.
+func pausedByUser(vmi *kubevirt.VirtualMachineInstance, v view) bool {
+	c := v.trueCondition(condition.Paused)
+	return c != nil && c.Reason == condition.ReasonPausedByUser && !Migrating(vmi)
 }
 
 // obstacle is why an instance stays on its node, in KubeVirt's words.

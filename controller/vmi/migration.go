@@ -23,13 +23,14 @@ func Migrating(vmi *kubevirt.VirtualMachineInstance) bool {
 
 // Pods makes and reads the pods of instances for other kinds: migrations and snapshots.
 type Pods struct {
-	client  client.Client
-	options pod.Options
-	views   viewer
-	pvcs    finder
-	states  *states
-	disks   diskFinder
-	cluster interface {
+	networks *definitions
+	client   client.Client
+	options  pod.Options
+	views    viewer
+	pvcs     finder
+	states   *states
+	disks    diskFinder
+	cluster  interface {
 		read(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Surroundings, error)
 		sourceLabels(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (map[string]string, error)
 	}

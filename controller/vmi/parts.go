@@ -52,6 +52,7 @@ func NewReconciler(o Options) *Reconciler {
 	pvcs := &pvcAccess{client: o.Client, dataVolumes: o.DataVolumes, views: looks, consumers: consumers}
 	disks := &networkDisks{client: o.Client, live: o.Live, enabled: o.NetworkDisks, pvcs: pvcs}
 	strays := &strays{client: o.Client, live: o.Live, now: o.Now, views: looks, ends: ends}
+	networks := &definitions{live: o.Live, now: o.Now}
 	turns, states := new(turns), &states{client: o.Client, config: o.Config}
 	maker := &maker{
 		client: o.Client, live: o.Live, events: o.Events, options: o.Pods, turns: turns,
@@ -59,7 +60,7 @@ func NewReconciler(o Options) *Reconciler {
 	}
 	return &Reconciler{
 		Guests:     &Guests{client: o.Client, turns: turns, views: looks, pvcs: pvcs, disks: disks},
-		Pods:       &Pods{client: o.Client, options: o.Pods, views: looks, pvcs: pvcs, states: states, disks: disks, cluster: cluster},
+		Pods:       &Pods{client: o.Client, options: o.Pods, views: looks, pvcs: pvcs, states: states, disks: disks, cluster: cluster, networks: networks},
 		Consumers:  consumers,
 		client:     o.Client,
 		departures: gone,
@@ -67,7 +68,7 @@ func NewReconciler(o Options) *Reconciler {
 		maker:      maker,
 		follower: &follower{
 			client: o.Client, live: o.Live, events: o.Events, now: o.Now, config: o.Config, views: looks, pvcs: pvcs, ends: ends,
-			maker: maker, strays: strays, overdue: &overdue{nodes: o.Nodes, events: o.Events, now: o.Now}, resizer: &resizer{client: o.Client, events: o.Events}, reports: reports,
+			networks: networks, maker: maker, strays: strays, overdue: &overdue{nodes: o.Nodes, events: o.Events, now: o.Now}, resizer: &resizer{client: o.Client, events: o.Events}, reports: reports,
 		},
 		reports: reports,
 	}

@@ -25,6 +25,8 @@ type view struct {
 	pvcs pod.PVCObjects
 	// away is where a migration that the instance does not know has taken the guest; nil for nowhere.
 	away *condition.Departure
+	// ownAddress is why a guest that runs could not keep its addresses on another node; empty if nothing says so.
+	ownAddress string
 	// again is when to look at a deleted node again; 0 for never.
 	again time.Duration
 }

@@ -29,6 +29,10 @@ const (
 	Decide   = "migrate-decide"   // Decision; answers Report
 )
 
+// OtherAddresses are words of the error of a target whose pod has other addresses than the guest. The controller knows it by
+// them: another attempt would fail, too.
+const OtherAddresses = "its network must give the same MAC and IP addresses to both pods"
+
 // Annotation of the target's pod has the migration's UID. The pod's VM does not boot:
 // it waits for the guest of the source.
 const Annotation = "nodevirt.io/migration"

@@ -104,8 +104,8 @@ func same(own, theirs order.Guest, volume func(disk string) bool) error {
 func sameCards(own, theirs map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if own[name] != theirs[name] {
-			return fmt.Errorf("%w: network card %q has the addresses %s here and %.100q on the source: its network must give the same "+
-				"MAC and IP addresses to both pods, or on secondary networks leave IP addresses to guests", vmerrors.ErrInvalid, name, own[name], theirs[name])
+			return fmt.Errorf("%w: network card %q has the addresses %s here and %.100q on the source: "+order.OtherAddresses+
+				", or on secondary networks leave IP addresses to guests", vmerrors.ErrInvalid, name, own[name], theirs[name])
 		}
 	}
 	if len(own) != len(theirs) {

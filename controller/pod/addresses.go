@@ -1,0 +1,60 @@
+package pod
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// maxAddresses is how many addresses a pod asks for on a network.
+const maxAddresses = 8
+
+// Bridged reports whether an instance's guest has the address of its pod on a network.
+func Bridged(s *kubevirt.VirtualMachineInstanceSpec, network string) bool {
+	return cardOf(s, network).Bridge != nil
+}
+
+// AskForAddresses has a pod ask for addresses on secondary networks. Of returns those of a network by the instance's name of
+// it and by its interface in the pod; text that is no address is left out.
+func AskForAddresses(p *corev1.Pod, s *kubevirt.VirtualMachineInstanceSpec, of func(network, device string) []string) error {
+	text := p.Annotations[AnnotationNetworks]
+	if text == "" {
+		return nil
+	}
+	var asked []network
+	if err := json.Unmarshal([]byte(text), &asked); err != nil {
+		return fmt.Errorf("metadata.annotations[%s]: %w", AnnotationNetworks, err)
+	}
+	number, changed := 0, false
+	for _, n := range s.Networks {
+		if !vmspec.IsSecondary(n) {
+			continue
+		}
+		number++
+		device := deviceOf(s, n.Name, number)
+		for i := range asked {
+			if asked[i].Interface != device {
+				continue
+			}
+			for _, address := range of(n.Name, device) {
+				if a, err := netip.ParseAddr(address); err == nil && len(asked[i].IPs) < maxAddresses {
+					asked[i].IPs, changed = append(asked[i].IPs, a.String()), true
+				}
+			}
+		}
+	}
+	if !changed {
+		return nil
+	}
+	next, err := json.Marshal(asked)
+	if err != nil {
+		return fmt.Errorf("encode the networks of pod %s: %w", p.Name, err)
+	}
+	p.Annotations[AnnotationNetworks] = string(next)
+	return nil
+}
