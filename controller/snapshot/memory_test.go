@@ -105,11 +105,12 @@ func TestMemory(t *testing.T) {
 // TestMemoryOnALostNode: a guest whose node is lost leaves no attachment pod that keeps the PVC there.
 func TestMemoryOnALostNode(t *testing.T) {
 	g := newRig(t)
-	g.runs(g.vm())
+	vm := g.vm()
+	g.runs(vm)
 	g.snapshot("one", withMemory)
 	g.reconcile("one")
 	p := g.mounted()
-	vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: g.vm().Name}}
+	vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: vm.Name}}
 	fakecluster.Change(t, g.Cluster, vmi, func(vmi *kubevirt.VirtualMachineInstance) { vmi.Status.Phase = kubevirt.Unknown })
 	g.reconcile("one")
 	if s := g.is("one", api.InProgress, inProgress); !strings.Contains(*s.Status.Error.Message, "the VM does not run") || g.Exists(t, p) {

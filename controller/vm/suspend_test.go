@@ -193,6 +193,7 @@ func TestNothingToSuspend(t *testing.T) {
 	if err := left.Delete(t.Context(), left.vmi()); err != nil { // before its memory was saved
 		t.Fatal(err)
 	}
+	left.ended()
 	left.reconcile()
 	if n := len(left.memoryPVCs()); n != 0 || wantsSuspend(left.vm()) {
 		t.Errorf("%d PVCs stay for memory that was not saved", n)
