@@ -64,6 +64,7 @@ func TestSuspendFails(t *testing.T) {
 				ended := r.vm.Record()
 				ended.State = record.Exited
 				r.vm.Publish(ended)
+				time.Sleep(time.Millisecond) // the save notices the end before the write returns
 				close(r.stuck)
 			}()
 		},

@@ -76,7 +76,9 @@ func (s *Saves) writeVolume(ctx context.Context, v *table.VM, j *job, folder str
 				_ = f.Close()
 			}
 		})
-		_ = within(context.WithoutCancel(ctx), stuck, volume, func() error { return nil }) // the next save may begin
+		if !errors.Is(err, background.ErrVolume) { // then the file is closed when this returns, and the next save may begin
+			_ = within(context.WithoutCancel(ctx), stuck, volume, func() error { return nil })
+		}
 	}()
 	err = within(ctx, createTime, volume, func() (err error) {
 		f, err = s.o.Files.Create(folder, as.Partial)
