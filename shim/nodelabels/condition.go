@@ -2,39 +2,30 @@ package nodelabels
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net/http"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodevirt/nodevirt/shim/kubelet"
 	"github.com/nodevirt/nodevirt/shim/nodeproblems"
 )
 
 // Degraded is the type of the Node's condition that the shim writes. It is true while the node has a problem that its
 // administrator must solve.
-const Degraded corev1.NodeConditionType = "nodevirt.io/Degraded"
+const Degraded = "nodevirt.io/Degraded"
 
 // noProblem is the reason of a condition that is false.
 const noProblem = "NoProblem"
 
-// renew is how often the condition is written without a change. It is also then that a Node that was made again gets it.
-const renew = 5 * time.Minute
-
 // Condition keeps the node's condition up to date.
 type Condition struct {
 	// write gives the Node its condition; nil: nothing is written.
-	write    func(ctx context.Context, now corev1.NodeCondition) error
+	write    func(ctx context.Context, now NodeCondition) error
 	problems func() []nodeproblems.Problem
 	log      *slog.Logger
 
-	written corev1.NodeCondition
+	written NodeCondition
 	failed  bool
 }
 
@@ -42,7 +33,7 @@ type Condition struct {
 func NewCondition(kubeconfig string, problems func() []nodeproblems.Problem, log *slog.Logger) *Condition {
 	c := &Condition{problems: problems, log: log}
 	if kubeconfig != "" {
-		c.write = (&node{api: kubelet.New(kubeconfig)}).writeCondition
+		c.write = NewConditions(kubeconfig).Set
 	}
 	return c
 }
@@ -69,7 +60,7 @@ func (c *Condition) step(ctx context.Context) {
 	now := conditionOf(c.problems(), time.Now())
 	if c.written.Status == now.Status {
 		same := c.written.Reason == now.Reason && c.written.Message == now.Message
-		if same && time.Since(c.written.LastHeartbeatTime.Time) < renew {
+		if same && time.Since(c.written.LastHeartbeatTime) < heartbeat {
 			return
 		}
 		now.LastTransitionTime = c.written.LastTransitionTime
@@ -88,41 +79,17 @@ func (c *Condition) step(ctx context.Context) {
 }
 
 // conditionOf returns the condition of a node with problems.
-func conditionOf(problems []nodeproblems.Problem, now time.Time) corev1.NodeCondition {
-	at := metav1.NewTime(now)
-	c := corev1.NodeCondition{
-		Type: Degraded, Status: corev1.ConditionFalse, Reason: noProblem, Message: "nodevirt has found no problem of this node",
-		LastHeartbeatTime: at, LastTransitionTime: at,
+func conditionOf(problems []nodeproblems.Problem, now time.Time) NodeCondition {
+	c := NodeCondition{
+		Type: Degraded, Status: string(corev1.ConditionFalse), Reason: noProblem, Message: "nodevirt has found no problem of this node",
+		LastHeartbeatTime: now, LastTransitionTime: now,
 	}
 	if len(problems) > 0 {
 		var messages []string
 		for _, p := range problems {
 			messages = append(messages, p.Message)
 		}
-		c.Status, c.Reason, c.Message = corev1.ConditionTrue, string(problems[0].Reason), strings.Join(messages, "; ")
+		c.Status, c.Reason, c.Message = string(corev1.ConditionTrue), string(problems[0].Reason), strings.Join(messages, "; ")
 	}
 	return c
-}
-
-// writeCondition merges the condition into the Node's status, by its type.
-func (n *node) writeCondition(ctx context.Context, now corev1.NodeCondition) error {
-	name, err := n.api.NodeName(ctx)
-	if err != nil {
-		return err
-	}
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{now}}})
-	if err != nil {
-		return err
-	}
-	_, err = n.api.Do(ctx, kubelet.Request{
-		Method: http.MethodPatch, Path: []string{"api", "v1", "nodes", name, "status"}, Query: "fieldManager=nodevirt-shim",
-		Type: "application/strategic-merge-patch+json", Metadata: true, Body: patch,
-	})
-	if errors.Is(err, kubelet.ErrGone) {
-		return fmt.Errorf("write the condition of node %s: the kubelet has not registered it: %w", name, err)
-	}
-	if err != nil {
-		return fmt.Errorf("write the condition of node %s: %w", name, err)
-	}
-	return nil
 }

@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/nodevirt/nodevirt/shim/kubelet"
 	"github.com/nodevirt/nodevirt/shim/nodeproblems"
 )
@@ -16,12 +14,12 @@ import (
 // TestCondition: the condition is written when it changes, again when that failed, and now and then.
 func TestCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var written []corev1.NodeCondition
+		var written []NodeCondition
 		away := true
 		var problems []nodeproblems.Problem
 		c := &Condition{
 			log: slog.New(slog.DiscardHandler),
-			write: func(_ context.Context, now corev1.NodeCondition) error {
+			write: func(_ context.Context, now NodeCondition) error {
 				if away {
 					return kubelet.ErrAway
 				}
@@ -30,7 +28,7 @@ func TestCondition(t *testing.T) {
 			},
 			problems: func() []nodeproblems.Problem { return problems },
 		}
-		step := func(what string, count int, status corev1.ConditionStatus, reason, message string) {
+		step := func(what string, count int, status string, reason, message string) {
 			t.Helper()
 			c.step(t.Context())
 			if len(written) != count {
@@ -45,17 +43,17 @@ func TestCondition(t *testing.T) {
 		}
 		step("without an API server", 0, "", "", "")
 		away = false
-		step("at first", 1, corev1.ConditionFalse, "NoProblem", "")
+		step("at first", 1, "False", "NoProblem", "")
 		since := written[0].LastTransitionTime
-		step("again", 1, corev1.ConditionFalse, "NoProblem", "")
-		time.Sleep(renew)
-		step("later", 2, corev1.ConditionFalse, "NoProblem", "")
-		if now := written[1]; !now.LastTransitionTime.Equal(&since) || now.LastHeartbeatTime.Equal(&since) {
+		step("again", 1, "False", "NoProblem", "")
+		time.Sleep(heartbeat)
+		step("later", 2, "False", "NoProblem", "")
+		if now := written[1]; !now.LastTransitionTime.Equal(since) || now.LastHeartbeatTime.Equal(since) {
 			t.Errorf("it changed at %v", now.LastTransitionTime)
 		}
 		problems = []nodeproblems.Problem{{Reason: nodeproblems.NoRoomForLibvirtd, Message: "make room"}, {Reason: nodeproblems.PodsLost, Message: "restore its root"}}
-		step("with problems", 3, corev1.ConditionTrue, "NoRoomForLibvirtd", "make room; restore its root")
+		step("with problems", 3, "True", "NoRoomForLibvirtd", "make room; restore its root")
 		problems = nil
-		step("in the end", 4, corev1.ConditionFalse, "NoProblem", "")
+		step("in the end", 4, "False", "NoProblem", "")
 	})
 }

@@ -20,7 +20,8 @@ type NodeCondition struct {
 	LastTransitionTime time.Time `json:"lastTransitionTime"`
 }
 
-// heartbeat is how often a condition that does not change is written.
+// heartbeat is how often a condition that does not change is written. It is also then that a Node that was made again gets
+// what a [Condition] keeps up to date.
 const heartbeat = 5 * time.Minute
 
 // Conditions writes conditions of the Node. One goroutine at a time may use it.
