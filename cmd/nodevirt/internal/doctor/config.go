@@ -19,6 +19,16 @@ func present(path string) string {
 	return path
 }
 
+// findable returns why a file cannot be opened, but for missing rights: [readConfig] says what these mean.
+func findable(path string) error {
+	f, err := os.Open(path)
+	if err != nil && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	_ = f.Close()
+	return nil
+}
+
 // readConfig reads the shim's config file, and returns the built-in values if that fails: the other checks can still
 // find something.
 func readConfig(path string) (config.Config, Finding) {

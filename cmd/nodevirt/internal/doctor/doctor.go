@@ -13,7 +13,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -136,7 +135,7 @@ lost. Warnings alone leave it 0.`,
   sudo nodevirt doctor -o json | jq '.[] | select(.level != "ok")'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := os.Stat(file); file != "" && err != nil {
+			if err := findable(file); file != "" && err != nil {
 				return fmt.Errorf("read the config file: %w", err)
 			}
 			c, given := readConfig(cmp.Or(file, present(defaultConfig)))

@@ -36,16 +36,26 @@ func checkContainerd(ctx context.Context, c config.Config) Finding {
 	return ok("%s", text)
 }
 
-// checkCNI asks containerd whether the pod network is ready.
-func checkCNI(ctx context.Context, c config.Config) Finding {
+// containerdStatus asks containerd for its status. It returns nil and what is wrong, with a remedy, if containerd does not
+// answer.
+func containerdStatus(ctx context.Context, c config.Config, remedy string) (*runtimeapi.StatusResponse, Finding) {
 	n, err := cli.Connect(c.Containerd.Address)
 	if err != nil {
-		return fail("set containerd.address in the shim's config", "%v", err)
+		return nil, fail("set containerd.address in the shim's config", "%v", err)
 	}
 	defer n.Close()
 	s, err := n.Pods.Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
-		return fail("start containerd, which reports the state of the network: systemctl enable --now containerd", "%v", cli.Plain(err))
+		return nil, fail(remedy, "%v", cli.Plain(err))
+	}
+	return s, Finding{}
+}
+
+// checkCNI asks containerd whether the pod network is ready.
+func checkCNI(ctx context.Context, c config.Config) Finding {
+	s, problem := containerdStatus(ctx, c, "start containerd, which reports the state of the network: systemctl enable --now containerd")
+	if s == nil {
+		return problem
 	}
 	for _, condition := range s.GetStatus().GetConditions() {
 		if condition.GetType() == runtimeapi.NetworkReady && !condition.GetStatus() {
@@ -88,14 +98,9 @@ func snapshotter(names []string, wanted string) Finding {
 
 // checkSandboxHandler asks containerd whether it has the handler of VMs' sandboxes.
 func checkSandboxHandler(ctx context.Context, c config.Config) Finding {
-	n, err := cli.Connect(c.Containerd.Address)
-	if err != nil {
-		return fail("set containerd.address in the shim's config", "%v", err)
-	}
-	defer n.Close()
-	s, err := n.Pods.Status(ctx, &runtimeapi.StatusRequest{})
-	if err != nil {
-		return fail("start containerd: systemctl enable --now containerd", "%v", cli.Plain(err))
+	s, problem := containerdStatus(ctx, c, "start containerd: systemctl enable --now containerd")
+	if s == nil {
+		return problem
 	}
 	return sandboxHandler(s.GetRuntimeHandlers(), c.Containerd.SandboxHandler)
 }
