@@ -35,8 +35,7 @@ func kernelLooker(n witness.Node) looker {
 // lostRemedy is what to do with a guest that the shim may not know.
 const lostRemedy = `end that guest first, see "A guest that libvirt or its record has lost" in nodevirt's docs/node.md`
 
-// held returns ErrInUse if another process has a file or a block device open that a disk is about to use. Reading says
-// how.
+// held returns ErrInUse if another process has a file or a block device open that a disk is about to use in this way.
 func held(k Disk, file witness.File, as use) error {
 	if as == shares {
 		return nil

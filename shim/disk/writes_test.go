@@ -52,6 +52,7 @@ func writes() []write {
 		{"disk.removeSocket", "Remove", true, "the socket for a backup's readers", own, "disk.TestReaders"},
 		{"disk.Attachments.Fit", "Truncate", true, "the length of the PVC to which a disk is copied", "the PVC is the target's alone, and locked", "disk.TestCopiedInUse"},
 		{"disk.growDisk", "Truncate", true, "the length of a PVC's file", "it only grows", "disk.TestGrow"},
+		{"disk.allocate", "Fallocate", true, "nothing: it reserves the space of a disk", "the default mode, which keeps the content, and no more than the length", "disk.TestPreallocation"},
 		{"disk.extend", "Truncate", true, "the length of a host disk's file", "the file is empty, and locked", "disk.TestHostDisk"},
 		{"disk.filePVC.open", "OpenFile", true, "nothing: it creates a file that is missing", "no O_TRUNC", "disk.TestHostileMounts"},
 		{"vmstate.makeVariables", "OpenFile", true, "an unfinished copy of UEFI variables", "the file is locked for this VM", "vmstate.TestVariables"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -83,7 +84,7 @@ func (s *Scan) Remotes(is func(RemoteDisk) bool) []Holder {
 }
 
 func (s *Scan) all() []Process {
-	return append(s.processes[:len(s.processes):len(s.processes)], s.emulators...)
+	return append(slices.Clip(s.processes), s.emulators...)
 }
 
 // open reads which process has which file open.

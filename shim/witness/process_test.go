@@ -220,7 +220,7 @@ func TestHoldersOfAFile(t *testing.T) {
 	needs.Parts(t, "root")
 	dir := t.TempDir()
 	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
-	for _, path := range []string{dir, first, second} {
+	for _, path := range []string{filepath.Dir(dir), dir, first, second} {
 		if err := os.MkdirAll(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -265,8 +265,10 @@ func TestHoldersOfAFile(t *testing.T) {
 func TestHoldersOfOtherUsers(t *testing.T) {
 	needs.Parts(t, "root")
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
+	for _, path := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	disk := filepath.Join(dir, "disk.img")
 	if err := os.WriteFile(disk, []byte("x"), 0o666); err != nil {
