@@ -341,7 +341,7 @@ func TestSlowRequests(t *testing.T) {
 			Certificates: []tls.Certificate{front.TLS(t, pki.Identity{Name: "front"})},
 		})
 		assert.NilError(t, err)
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		_, err = io.WriteString(conn, request)
 		assert.NilError(t, err)
 		if err := <-ended; err == nil {

@@ -14,7 +14,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	other := errors.New("the guest is paused")
-	if got := explain("node1", other); got != other {
+	if got := explain("node1", other); got != other { //nolint:errorlint // it is the very error
 		t.Errorf("%v", got)
 	}
 }

@@ -20,7 +20,7 @@ func (e *Evacuations) finish(ctx context.Context, vmi *instance, c config.Config
 	if from == "" || vmi.Status.NodeName == "" || vmi.IsFinal() || instances.Migrating(vmi) {
 		return false, nil
 	}
-	why := ""
+	var why string
 	if from != vmi.Status.NodeName {
 		why = fmt.Sprintf("it is on node %s", vmi.Status.NodeName)
 	} else if why, err = e.abandoned(ctx, vmi, c); err != nil {

@@ -257,7 +257,6 @@ func testLifecycle(t *testing.T, w *world, front tls.Certificate) {
 		{halted, none, "start", `{"paused":true}`, 202, "Halted [Start]"},
 		{halted, none, "start", `{`, 400, "can not unmarshal"},
 		{always, running, "start", "", 409, "VM is already running"},
-		{always, unknown, "start", "", 409, "which does not answer, and may run there"},
 		{always, failed, "start", "", 409, "Always does not support manual start requests"},
 		{manual, none, "start", "", 202, "Manual [Start]"},
 		{manual, failed, "start", "", 202, "Manual [Stop Start]"},
@@ -279,6 +278,7 @@ func testLifecycle(t *testing.T, w *world, front tls.Certificate) {
 		{always, running, "stop", `{"gracePeriod":0}`, 202, "Halted []"},
 		{manual, running, "stop", `{"gracePeriod":0}`, 202, "Manual [Stop]"},
 		{halted, running, "stop", `{"gracePeriod":0}`, 202, "Halted []"},
+		{always, unknown, "start", "", 409, "which does not answer, and may run there"},
 	} {
 		name := fmt.Sprintf("life-%d", i)
 		vm := w.vm(t, name, c.strategy)

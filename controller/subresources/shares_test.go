@@ -94,7 +94,6 @@ func TestStalledCaller(t *testing.T) {
 // sources are a VM whose node answers with a picture.
 type sources struct {
 	instances
-	guests
 	write func(to io.Writer) error
 }
 

@@ -32,13 +32,19 @@ func (g *rig) user(name, claim string) {
 	g.Add(g.t, vm)
 }
 
+// releasing returns a rig with a reconciled VM, and what happens to its DataVolumes.
+func releasing(t *testing.T, strategy kubevirt.VirtualMachineRunStrategy) (*rig, fakeDataVolumes) {
+	t.Helper()
+	g, volumes := newRig(t), fakeDataVolumes{}
+	g.r.dataVolumes, g.r.releases.dataVolumes = volumes, volumes
+	g.add(strategy, func(vm *kubevirt.VirtualMachine) { vm.UID = "uid-web" })
+	g.reconcile()
+	return g, volumes
+}
+
 // TestDeletedOwner: Kubernetes does not delete the disk of another VM together with the VM that owns it.
 func TestDeletedOwner(t *testing.T) {
-	g := newRig(t)
-	volumes := fakeDataVolumes{}
-	g.r.dataVolumes, g.r.releases.dataVolumes = volumes, volumes
-	g.add(kubevirt.RunStrategyHalted, func(vm *kubevirt.VirtualMachine) { vm.UID = "uid-web" })
-	g.reconcile()
+	g, volumes := releasing(t, kubevirt.RunStrategyHalted)
 	own, shared, made := g.ownedPVC("own", "VirtualMachine"), g.ownedPVC("shared", "VirtualMachine"), g.ownedPVC("made", "DataVolume")
 	g.ownedPVC("alone", "DataVolume")
 	g.user("other", "shared")
@@ -62,11 +68,7 @@ func TestDeletedOwner(t *testing.T) {
 
 // TestForegroundDeletion: a VM that is deleted releases the disks of others at once, while its instance still runs.
 func TestForegroundDeletion(t *testing.T) {
-	g := newRig(t)
-	volumes := fakeDataVolumes{}
-	g.r.dataVolumes, g.r.releases.dataVolumes = volumes, volumes
-	g.add(kubevirt.RunStrategyAlways, func(vm *kubevirt.VirtualMachine) { vm.UID = "uid-web" })
-	g.reconcile()
+	g, volumes := releasing(t, kubevirt.RunStrategyAlways)
 	if g.vmi() == nil {
 		t.Fatal("the VM does not run")
 	}

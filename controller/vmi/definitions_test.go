@@ -140,7 +140,7 @@ func TestRefusedMoves(t *testing.T) {
 	}{
 		"nothing":                {func(*kubevirt.VirtualMachineInstance, *view) {}, ""},
 		"other addresses":        {func(vmi *kubevirt.VirtualMachineInstance, v *view) { refused(vmi, v.pod.Name) }, order.OtherAddresses},
-		"a pod before that":      {func(vmi *kubevirt.VirtualMachineInstance, v *view) { refused(vmi, "former") }, ""},
+		"a pod before that":      {func(vmi *kubevirt.VirtualMachineInstance, _ *view) { refused(vmi, "former") }, ""},
 		"paused by a user":       {func(_ *kubevirt.VirtualMachineInstance, v *view) { paused(v, condition.ReasonPausedByUser) }, "unpause it first"},
 		"paused by an I/O error": {func(_ *kubevirt.VirtualMachineInstance, v *view) { paused(v, condition.ReasonPausedIOError) }, ""},
 		"paused by its migration": {func(vmi *kubevirt.VirtualMachineInstance, v *view) {

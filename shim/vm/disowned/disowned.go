@@ -131,7 +131,7 @@ func (s *Survey) compareRevision(ctx context.Context) error {
 	if now < s.revision {
 		s.wentBack = time.Now()
 		s.back = fmt.Sprintf("the API server's version went back from %d to %d: etcd was restored", s.revision, now)
-		s.o.Logger.Error(s.back, "remedy", `follow "Restore etcd" in nodevirt's documentation: restart the kubelet, and compare the guests with the pods`)
+		s.o.Logger.Error("etcd was restored", "reason", s.back, "remedy", `follow "Restore etcd" in nodevirt's documentation: restart the kubelet, and compare the guests with the pods`)
 	}
 	s.revision = now
 	return nil

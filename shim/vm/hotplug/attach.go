@@ -71,7 +71,7 @@ func (h *Hotplugs) attachBy(ctx context.Context, v *table.VM, access *access, p 
 		d    domain.PluggedDisk
 		file *os.File
 	)
-	late := func() { // the order has been answered
+	late := func() { //nolint:contextcheck // the order has been answered: it has the tasks' context
 		if file != nil {
 			_ = file.Close()
 		}

@@ -98,8 +98,9 @@ func (s *Sandboxes) started(config *runtimeapi.PodSandboxConfig) error {
 	end, found, err := s.intents.EndedOf(config.GetMetadata().GetUid())
 	if err != nil {
 		s.log.Warn("reading how a pod's guest has ended failed", "pod", config.GetMetadata().GetName(), "error", err)
+		return nil
 	}
-	if !found || err != nil {
+	if !found {
 		return nil
 	}
 	text := end.Reason
