@@ -31,8 +31,6 @@ type Description struct {
 	Spec vmspec.Spec
 	// Accelerator is resolved already, see package accel.
 	Accelerator Accelerator
-	// QEMUMemory is the memory in bytes that QEMU may use beside the guest's RAM; 0 without a limit.
-	QEMUMemory int64
 	// Emulator is the path of qemu-system-x86_64.
 	Emulator string
 	// UID and GID are the ids that QEMU runs with, without capabilities. With KVM they

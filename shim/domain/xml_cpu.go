@@ -81,22 +81,14 @@ func features(desc Description) *libvirtxml.DomainFeatureList {
 	}
 	f.SMM = smm(desc)
 	if desc.Accelerator == TCG {
-		f.TCG = &libvirtxml.DomainFeatureTCG{TBCache: tbCache(desc.Spec.Memory, desc.QEMUMemory)}
+		f.TCG = &libvirtxml.DomainFeatureTCG{TBCache: tbCache(desc.Spec.Memory)}
 	}
 	return f
 }
 
-// needsOfQEMU is the memory that a QEMU which translates uses at most beside the guest's RAM and the translated code: its heap,
-// libraries, devices, and the pictures of a display.
-const needsOfQEMU = 64 * mib
-
 // tbCache limits QEMU's memory for translated code to a quarter of the guest's RAM,
-// 32 to 512 MiB. QEMU's default is up to 1 GiB for each VM. If QEMU's memory is limited, what is left of that bounds the
-// cache, or QEMU would be killed once the guest has run enough code: at a reset at the latest. A full cache is emptied.
-func tbCache(memory, limit int64) *libvirtxml.DomainFeatureTCGTBCache {
+// 32 to 512 MiB. QEMU's default is up to 1 GiB for each VM.
+func tbCache(memory int64) *libvirtxml.DomainFeatureTCGTBCache {
 	size := min(max(memory/4, 32*mib), 512*mib)
-	if limit > 0 {
-		size = min(size, max(limit-needsOfQEMU, 16*mib))
-	}
 	return &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB", Size: uint(size / mib)}
 }

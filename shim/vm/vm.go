@@ -187,7 +187,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	tasks := background.New()
 	groups := resources.Groups{Overhead: o.OverheadMemory}
 	files := vmfile.New(o.Unpacker, paths.Folder)
-	describer := lifecycle.Describer{Disks: o.Disks.Attachments, Files: files, TPMs: o.TPMs, Filesystems: o.Filesystems, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator, Foreign: o.ForeignEmulators, NodeCPUs: o.NodeCPUs, Groups: groups}
+	describer := lifecycle.Describer{Disks: o.Disks.Attachments, Files: files, TPMs: o.TPMs, Filesystems: o.Filesystems, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator, Foreign: o.ForeignEmulators, NodeCPUs: o.NodeCPUs}
 	var conditions *report.Conditions
 	agents := guest.NewAgents(paths, libvirtd{o.Driver.Lifecycle, o.Driver.Observer}, tasks, o.Logger, func(v *table.VM) { conditions.Update(v) })
 	var moves *move.Moves

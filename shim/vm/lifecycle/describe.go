@@ -33,8 +33,6 @@ type Describer struct {
 	Foreign     map[string]string
 	// NodeCPUs are the node's processors.
 	NodeCPUs []hostcpu.CPU
-	// Groups has the limits of VMs.
-	Groups resources.Groups
 }
 
 // emulator returns the path of the QEMU for guests of an architecture, empty if there is none, and what
@@ -58,7 +56,6 @@ func (d Describer) Describe(r record.Container) domain.Description {
 		ContainerName: r.Config.Value.GetMetadata().GetName(),
 		Spec:          r.Spec,
 		Accelerator:   accelerator,
-		QEMUMemory:    d.Groups.QEMUMemory(r),
 		Emulator:      emulator,
 		UID:           r.Domain.UID, GID: r.Domain.GID,
 		ConsoleSocket: d.Layout.ConsoleSocket(r.ID),

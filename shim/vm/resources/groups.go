@@ -133,19 +133,6 @@ func (g Groups) Limits(r record.Container) cgroup.Limits {
 	return limits(c, over, memory)
 }
 
-// QEMUMemory returns how much memory, in bytes, QEMU may use beside the guest's RAM; 0 without a limit. The RAM is that of
-// the start: what the guest gets later raises the limit as much.
-func (g Groups) QEMUMemory(r record.Container) int64 {
-	limit := g.Limits(r).Memory
-	if limit <= 0 {
-		return 0
-	}
-	if r.Spec.HugePage > 0 { // the limit is not of these
-		return limit
-	}
-	return max(limit-r.Spec.Memory, 1)
-}
-
 func limits(c, over *runtimeapi.LinuxContainerResources, memory int64) cgroup.Limits {
 	l := cgroup.Limits{
 		Memory:     plus(c.GetMemoryLimitInBytes(), memory),

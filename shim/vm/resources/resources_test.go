@@ -64,29 +64,6 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestQEMUMemory: QEMU may use what the limit and the overhead leave beside the guest's RAM.
-func TestQEMUMemory(t *testing.T) {
-	const mi = 1 << 20
-	for name, c := range map[string]struct {
-		limit, ram, hugePage, want int64
-	}{
-		"no limit":                       {0, 192 * mi, 0, 0},
-		"a limit of the guest's RAM":     {192 * mi, 192 * mi, 0, 96 * mi},
-		"a limit with an added overhead": {256 * mi, 192 * mi, 0, 160 * mi},
-		"a limit below the RAM":          {64 * mi, 192 * mi, 0, 1},
-		"huge pages":                     {32 * mi, 192 * mi, 2 * mi, 128 * mi},
-	} {
-		var r record.Container
-		r.Spec.Memory, r.Spec.HugePage = c.ram, c.hugePage
-		r.Config.Value = &runtimeapi.ContainerConfig{Linux: &runtimeapi.LinuxContainerConfig{
-			Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: c.limit},
-		}}
-		if got := (Groups{Overhead: 96 * mi}).QEMUMemory(r); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
-		}
-	}
-}
-
 func TestMerge(t *testing.T) {
 	old := &runtimeapi.LinuxContainerResources{
 		CpuPeriod: 100000, CpuQuota: 50000, CpuShares: 512, MemoryLimitInBytes: 1 << 30, OomScoreAdj: 900,
