@@ -21,11 +21,8 @@ type Ended struct {
 	Message string    `json:"message,omitempty"`
 }
 
-const (
-	// maxEnded bounds the ends that are kept, and maxEndedAge their age.
-	maxEnded    = 10000
-	maxEndedAge = 90 * 24 * time.Hour
-)
+// maxEnded bounds the ends that are kept.
+const maxEnded = 10000
 
 // podUID is what a pod's UID may be, which becomes the name of a file.
 var podUID = regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`)
@@ -44,7 +41,7 @@ func (s *Store) PutEnded(uid string, e Ended) error {
 	if err := write(filepath.Join(s.endedDir(), uid+".json"), e); err != nil {
 		return err
 	}
-	return s.pruneEnded(time.Now(), maxEnded)
+	return s.pruneEnded(maxEnded)
 }
 
 // EndedOf returns how the guest of a pod has ended here; found is false if that is not known.
@@ -59,8 +56,8 @@ func (s *Store) EndedOf(uid string) (e Ended, found bool, _ error) {
 	return e, err == nil, err
 }
 
-// pruneEnded drops the ends that are old or too many.
-func (s *Store) pruneEnded(now time.Time, most int) error {
+// pruneEnded drops the oldest ends if there are too many.
+func (s *Store) pruneEnded(most int) error {
 	entries, err := os.ReadDir(s.endedDir())
 	if err != nil || len(entries) <= most {
 		return err
@@ -77,11 +74,9 @@ func (s *Store) pruneEnded(now time.Time, most int) error {
 	}
 	slices.SortFunc(all, func(a, b end) int { return cmp.Compare(a.at.UnixNano(), b.at.UnixNano()) })
 	var errs []error
-	for i, one := range all {
-		// A tenth more than needed goes, so that not each end reads all times.
-		if i < len(all)-most+most/10 || now.Sub(one.at) > maxEndedAge {
-			errs = append(errs, ignoreAbsent(os.Remove(filepath.Join(s.endedDir(), one.name))))
-		}
+	// A tenth more than needed goes, so that not each end reads all times.
+	for _, one := range all[:min(len(all), len(entries)-most+most/10)] {
+		errs = append(errs, ignoreAbsent(os.Remove(filepath.Join(s.endedDir(), one.name))))
 	}
 	return errors.Join(errs...)
 }

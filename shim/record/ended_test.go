@@ -44,7 +44,7 @@ func TestEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(s.PutEnded("uid-2", Ended{}), s.pruneEnded(time.Now(), most)); err != nil {
+	if err := errors.Join(s.PutEnded("uid-2", Ended{}), s.pruneEnded(most)); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(s.endedDir())

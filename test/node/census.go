@@ -149,14 +149,15 @@ func (n *Node) mounts(context.Context) ([]string, error) {
 	return all, lines.Err()
 }
 
-// files are those of the shim's folders, but for the checkpoints' memory that is kept for the next VM.
+// files are those of the shim's folders, but for the checkpoints' memory that is kept for the next VM, and for
+// how pods' guests have ended, which outlives the pods.
 func (n *Node) files(context.Context) ([]string, error) {
 	all, err := n.walk(n.o.path("nodevirt"), n.o.run("nodevirt"))
-	return slices.DeleteFunc(all, keptMemory.MatchString), err
+	return slices.DeleteFunc(all, kept.MatchString), err
 }
 
-// keptMemory matches what the shim keeps of checkpoints for minutes after its last VM.
-var keptMemory = regexp.MustCompile(`^nodevirt/checkpoints(/[0-9a-f]{64})?$`)
+// kept matches what the shim keeps of checkpoints for minutes after its last VM, and of ends within its bound.
+var kept = regexp.MustCompile(`^nodevirt/(checkpoints(/[0-9a-f]{64})?|ended(/[0-9A-Za-z-]+\.json)?)$`)
 
 // domains are the files that libvirtd has of domains, so that it need not be up: their
 // definitions, and what it holds of those that run. Its logs stay, as on any node.
