@@ -19,6 +19,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/share"
 	"github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -172,19 +173,25 @@ func trimPVC(c *corev1.PersistentVolumeClaim) {
 }
 
 // trimNode keeps whether a node can run VMs, and one label of each kind that says so: the scheduler reads
-// the others.
+// the others. It keeps which guests the node has without pods, too.
 func trimNode(n *corev1.Node) {
-	labels := n.Labels
+	labels, guests := n.Labels, n.Annotations[condition.AnnotationGuests]
 	n.ManagedFields, n.Annotations, n.Labels = nil, nil, nil
 	for _, kind := range pod.LabelKindsOf(labels) {
 		metav1.SetMetaDataLabel(&n.ObjectMeta, kind, "")
 	}
+	if guests != "" {
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, condition.AnnotationGuests, guests)
+	}
 	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
-	var ready []corev1.NodeCondition
+	var kept []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			ready = append(ready, corev1.NodeCondition{Type: c.Type, Status: c.Status})
+		switch c.Type {
+		case corev1.NodeReady:
+			kept = append(kept, corev1.NodeCondition{Type: c.Type, Status: c.Status})
+		case condition.GuestsWithoutPods:
+			kept = append(kept, corev1.NodeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason})
 		}
 	}
-	n.Status = corev1.NodeStatus{Conditions: ready}
+	n.Status = corev1.NodeStatus{Conditions: kept}
 }

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -83,5 +85,28 @@ func TestTrimFilledPVC(t *testing.T) {
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"cdi.kubevirt.io/storage.upload.target": ""}}}
 	if trimPVC(pvc); !pod.FillsByCDI(pvc) {
 		t.Errorf("the cache has the annotations %v", pvc.Annotations)
+	}
+}
+
+// TestTrimNode: the cache keeps whether a node has guests without pods, and which.
+func TestTrimNode(t *testing.T) {
+	const guests = `{"guests": []}`
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{condition.AnnotationGuests: guests, "other": "long"}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Message: "long"}, {Type: corev1.NodeDiskPressure},
+			{Type: condition.GuestsWithoutPods, Status: corev1.ConditionTrue, Reason: condition.ReasonPodsUnknown, Message: "long"},
+		}},
+	}
+	trimNode(n)
+	if len(n.Annotations) != 1 || n.Annotations[condition.AnnotationGuests] != guests {
+		t.Errorf("the cache has the annotations %v", n.Annotations)
+	}
+	want := []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+		{Type: condition.GuestsWithoutPods, Status: corev1.ConditionTrue, Reason: condition.ReasonPodsUnknown},
+	}
+	if !slices.Equal(n.Status.Conditions, want) {
+		t.Errorf("the cache has the conditions %v", n.Status.Conditions)
 	}
 }

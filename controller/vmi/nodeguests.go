@@ -122,7 +122,7 @@ func (n *nodeGuests) onNode(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 		return nil, err
 	}
 	if by == nil { // no VM of the API server's: what the node has written must do
-		return named(vmi, shared, node), nil
+		return reported(vmi, shared, node), nil
 	}
 	a := n.ask(ctx, by)
 	if a.err != nil && n.now().Sub(a.failing) < patient {
@@ -131,7 +131,7 @@ func (n *nodeGuests) onNode(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 			node.Name, strings.Join(shared, ", "), a.err, patient)}, nil
 	}
 	for _, g := range a.guests {
-		if g.Namespace != vmi.Namespace || g.VMI != vmi.Name && !slices.ContainsFunc(g.PVCs, func(name string) bool { return slices.Contains(shared, name) }) {
+		if !uses(g, vmi, shared) {
 			continue
 		}
 		known, err := n.exists(ctx, g)
@@ -152,17 +152,34 @@ func without(node, name string, shared []string) *trouble {
 			"The instance starts when that guest has ended: see \"Restore etcd\" in the documentation.", name, node, strings.Join(shared, ", "))}
 }
 
-// named returns the trouble that a node's condition names; nil for none.
-func named(vmi *kubevirt.VirtualMachineInstance, shared []string, node *corev1.Node) *trouble {
-	for _, c := range node.Status.Conditions {
-		if c.Type != condition.GuestsWithoutPods || c.Status != corev1.ConditionTrue || c.Reason != condition.ReasonPodsUnknown {
-			continue
+// uses reports whether a guest may use a shared disk of an instance. Disks that were plugged are known by the VM's name alone.
+func uses(g condition.NodeGuest, vmi *kubevirt.VirtualMachineInstance, shared []string) bool {
+	return g.Namespace == vmi.Namespace && (g.VMI == vmi.Name ||
+		slices.ContainsFunc(g.PVCs, func(name string) bool { return slices.Contains(shared, name) }))
+}
+
+// reported returns the trouble with a guest that a Node's annotation names; nil for none.
+func reported(vmi *kubevirt.VirtualMachineInstance, shared []string, node *corev1.Node) *trouble {
+	unknown := func(c corev1.NodeCondition) bool {
+		return c.Type == condition.GuestsWithoutPods && c.Status == corev1.ConditionTrue && c.Reason == condition.ReasonPodsUnknown
+	}
+	if !slices.ContainsFunc(node.Status.Conditions, unknown) {
+		return nil
+	}
+	var said condition.NodeGuests
+	if err := json.Unmarshal([]byte(node.Annotations[condition.AnnotationGuests]), &said); err != nil {
+		return &trouble{reason: ReasonGuestWithoutPod, poll: true, message: fmt.Sprintf(
+			"Guests whose pods the API server does not have run on node %s, and may use PVC %s: annotation %s of the Node cannot be read: %v. "+
+				"The instance starts when they have ended: see \"Restore etcd\" in the documentation.",
+			node.Name, strings.Join(shared, ", "), condition.AnnotationGuests, err)}
+	}
+	for _, g := range said.Guests {
+		if uses(g, vmi, shared) {
+			return without(node.Name, g.Pod, shared)
 		}
-		words := strings.FieldsFunc(c.Message, func(r rune) bool { return strings.ContainsRune(" ,;()", r) })
-		inNamespace := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, vmi.Namespace+"/") })
-		if inNamespace >= 0 && (strings.Contains(c.Message, " more") || slices.ContainsFunc(shared, func(name string) bool { return slices.Contains(words, name) })) {
-			return without(node.Name, words[inNamespace], shared)
-		}
+	}
+	if said.More > 0 {
+		return without(node.Name, fmt.Sprintf("(one of %d that the Node does not name)", said.More), shared)
 	}
 	return nil
 }

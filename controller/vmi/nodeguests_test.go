@@ -74,25 +74,41 @@ func TestKnownGuest(t *testing.T) {
 	}
 }
 
-// TestNamedByTheNode: a node without a VM by which it could be reached is known by its condition.
-func TestNamedByTheNode(t *testing.T) {
-	for message, waits := range map[string]bool{
-		"1 guests run whose pods the API server does not have: default/p (PVC data)":                true,
-		"1 guests run whose pods the API server does not have: default/p (PVC other)":               false,
-		"1 guests run whose pods the API server does not have: x/p (PVC data)":                      false,
-		"30 guests run whose pods the API server does not have: default/p (PVC other); and 10 more": true,
+// TestReportedByTheNode: the guests of a node without a VM by which it could be reached are known by its annotation. The
+// words of the condition are for people.
+func TestReportedByTheNode(t *testing.T) {
+	const message = "1 guests run whose pods the API server does not have: default/p (PVC data)"
+	for name, tt := range map[string]struct {
+		status corev1.ConditionStatus
+		reason string
+		guests string
+		words  string // "" for an instance that starts
+	}{
+		"the disk":           {corev1.ConditionTrue, condition.ReasonPodsUnknown, `{"guests":[{"namespace":"default","pod":"p","pvcs":["data"]}]}`, "pod p,"},
+		"another disk":       {corev1.ConditionTrue, condition.ReasonPodsUnknown, `{"guests":[{"namespace":"default","pod":"p","pvcs":["other"]}]}`, ""},
+		"another namespace":  {corev1.ConditionTrue, condition.ReasonPodsUnknown, `{"guests":[{"namespace":"x","pod":"p","pvcs":["data"]}]}`, ""},
+		"the instance's own": {corev1.ConditionTrue, condition.ReasonPodsUnknown, `{"guests":[{"namespace":"default","pod":"p","vmi":"web"}]}`, "pod p,"},
+		"too many":           {corev1.ConditionTrue, condition.ReasonPodsUnknown, `{"guests":[{"namespace":"x","pod":"p"}],"more":10}`, "one of 10"},
+		"no list":            {corev1.ConditionTrue, condition.ReasonPodsUnknown, "", "cannot be read"},
+		"a restored etcd":    {corev1.ConditionTrue, condition.ReasonStateWentBack, "", ""},
+		"an old list":        {corev1.ConditionFalse, condition.ReasonPodsKnown, `{"guests":[{"namespace":"default","pod":"p","pvcs":["data"]}]}`, ""},
 	} {
-		g := newRig(t)
-		g.Add(t, &corev1.Node{ObjectMeta: g.node("node1").ObjectMeta, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
-			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
-			{Type: condition.GuestsWithoutPods, Status: corev1.ConditionTrue, Reason: condition.ReasonPodsUnknown, Message: message},
-		}}})
-		g.addPVC(corev1.ReadWriteMany)
-		g.add(onPVC())
-		if waits {
-			g.waits(web.Name, ReasonGuestWithoutPod, "default/p")
-		} else if g.reconcile(); len(g.pods()) != 1 {
-			t.Errorf("%s: %d pods", message, len(g.pods()))
-		}
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			node := g.node("node1")
+			node.Annotations = map[string]string{condition.AnnotationGuests: tt.guests}
+			node.Status.Conditions = []corev1.NodeCondition{
+				{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+				{Type: condition.GuestsWithoutPods, Status: tt.status, Reason: tt.reason, Message: message},
+			}
+			g.Add(t, node)
+			g.addPVC(corev1.ReadWriteMany)
+			g.add(onPVC())
+			if tt.words != "" {
+				g.waits(web.Name, ReasonGuestWithoutPod, tt.words)
+			} else if g.reconcile(); len(g.pods()) != 1 {
+				t.Errorf("%d pods", len(g.pods()))
+			}
+		})
 	}
 }

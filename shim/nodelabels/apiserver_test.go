@@ -75,18 +75,22 @@ func TestAPIServer(t *testing.T) {
 	setsACondition(t, c, n, kubeconfig)
 }
 
-// setsACondition: the node's credential may write a condition of its Node. The conditions of the kubelet stay, and one that is
+// setsACondition: the node's credential may write a condition of its Node, and the annotations that belong to it. The conditions of the kubelet stay, and one that is
 // the same is not written again.
 func setsACondition(t *testing.T, c kube.Client, n *corev1.Node, kubeconfig string) {
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	if err := c.Status().Update(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
+	const list = "nodevirt.io/test-list"
 	writer := NewConditions(kubeconfig)
 	versions := map[string]bool{}
 	for _, one := range []NodeCondition{
 		{Type: "nodevirt.io/Test", Status: "False", Reason: "Fine"}, {Type: "nodevirt.io/Test", Status: "False", Reason: "Fine"},
 		{Type: "nodevirt.io/Test", Status: "True", Reason: "Lost", Message: "two guests"},
+		{Type: "nodevirt.io/Test", Status: "True", Reason: "Lost", Message: "two guests", Annotations: map[string]string{list: "a, b"}},
+		{Type: "nodevirt.io/Test", Status: "True", Reason: "Lost", Message: "two guests", Annotations: map[string]string{list: "a, b"}},
+		{Type: "nodevirt.io/Test", Status: "True", Reason: "Lost", Message: "two guests", Annotations: map[string]string{list: ""}},
 	} {
 		if err := writer.Set(t.Context(), one); err != nil {
 			t.Fatal(err)
@@ -102,9 +106,12 @@ func setsACondition(t *testing.T, c kube.Client, n *corev1.Node, kubeconfig stri
 				t.Errorf("%+v, want %+v", has, one)
 			}
 		}
+		if got, has := n.Annotations[list]; got != one.Annotations[list] || has != (got != "") {
+			t.Errorf("annotation %q, %t; want %q", got, has, one.Annotations[list])
+		}
 		versions[n.ResourceVersion] = true
 	}
-	if len(versions) != 2 {
-		t.Errorf("%d versions of the Node for two different conditions", len(versions))
+	if len(versions) != 4 {
+		t.Errorf("%d versions of the Node for four different states", len(versions))
 	}
 }

@@ -18,6 +18,9 @@ type NodeCondition struct {
 	Message            string    `json:"message"`
 	LastHeartbeatTime  time.Time `json:"lastHeartbeatTime"`
 	LastTransitionTime time.Time `json:"lastTransitionTime"`
+
+	// Annotations are the Node's that belong to the condition, and are written with it. An empty value removes one.
+	Annotations map[string]string `json:"-"`
 }
 
 // heartbeat is how often a condition that does not change is written. It is also then that a Node that was made again gets
@@ -51,7 +54,8 @@ func (c *Conditions) Set(ctx context.Context, want NodeCondition) error {
 	}
 	var node struct {
 		Metadata struct {
-			UID string `json:"uid"`
+			UID         string            `json:"uid"`
+			Annotations map[string]string `json:"annotations"`
 		} `json:"metadata"`
 		Status struct {
 			Conditions []NodeCondition `json:"conditions"`
@@ -62,6 +66,10 @@ func (c *Conditions) Set(ctx context.Context, want NodeCondition) error {
 	}
 	want.LastHeartbeatTime = time.Now().UTC().Truncate(time.Second)
 	want.LastTransitionTime = want.LastHeartbeatTime
+	metadata := map[string]any{"uid": node.Metadata.UID}
+	if changed := annotationChanges(node.Metadata.Annotations, want.Annotations); len(changed) > 0 {
+		metadata["annotations"] = changed
+	}
 	for _, has := range node.Status.Conditions {
 		if has.Type != want.Type {
 			continue
@@ -69,12 +77,13 @@ func (c *Conditions) Set(ctx context.Context, want NodeCondition) error {
 		if has.Status == want.Status {
 			want.LastTransitionTime = has.LastTransitionTime
 		}
-		if has.Status == want.Status && has.Reason == want.Reason && has.Message == want.Message && want.LastHeartbeatTime.Sub(has.LastHeartbeatTime).Abs() < heartbeat {
+		same := has.Status == want.Status && has.Reason == want.Reason && has.Message == want.Message
+		if same && metadata["annotations"] == nil && want.LastHeartbeatTime.Sub(has.LastHeartbeatTime).Abs() < heartbeat {
 			return nil
 		}
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": node.Metadata.UID}, "status": map[string]any{"conditions": []NodeCondition{want}},
+		"metadata": metadata, "status": map[string]any{"conditions": []NodeCondition{want}},
 	})
 	if err != nil {
 		return err
@@ -87,4 +96,18 @@ func (c *Conditions) Set(ctx context.Context, want NodeCondition) error {
 		return fmt.Errorf("write condition %s of node %s: %w", want.Type, name, err)
 	}
 	return nil
+}
+
+// annotationChanges returns the wanted annotations that an object does not have, for a patch; null removes one.
+func annotationChanges(has, wanted map[string]string) map[string]any {
+	all := map[string]any{}
+	for key, value := range wanted {
+		switch now, there := has[key]; {
+		case value == "" && there:
+			all[key] = nil
+		case value != "" && now != value:
+			all[key] = value
+		}
+	}
+	return all
 }

@@ -1,7 +1,8 @@
 package condition
 
 // GuestsWithoutPods is a condition of a Node. It is True while guests run there whose pods the API server does not have, or
-// after the API server's state has gone back, as by a restore of etcd. The message names the guests.
+// after the API server's state has gone back, as by a restore of etcd. The message names the guests for people,
+// [AnnotationGuests] for programs.
 const GuestsWithoutPods = "nodevirt.io/GuestsWithoutPods"
 
 // Reasons of GuestsWithoutPods.
@@ -11,15 +12,25 @@ const (
 	ReasonPodsKnown     = "PodsKnown"
 )
 
+// AnnotationGuests is an annotation of a Node: the guests of GuestsWithoutPods, as [NodeGuests] in JSON. A Node has it while
+// guests run there whose pods the API server does not have.
+const AnnotationGuests = "nodevirt.io/guests-without-pods"
+
+// MaxAnnotationGuests bounds AnnotationGuests, in bytes. All annotations of an object may have 256 KiB.
+const MaxAnnotationGuests = 64 << 10
+
 // OrderGuests is the machine control that answers with [NodeGuests] as JSON.
 const OrderGuests = "node-guests"
 
 // MaxNodeGuests bounds the answer of OrderGuests, in bytes.
 const MaxNodeGuests = 4 << 20
 
-// NodeGuests are the guests of API servers' pods on a node, whether the API server has the pods or not.
+// NodeGuests are guests of API servers' pods on a node: with OrderGuests all of them, with AnnotationGuests those whose pods
+// the API server does not have.
 type NodeGuests struct {
 	Guests []NodeGuest `json:"guests"`
+	// More is how many further guests the node has, for which there was no room.
+	More int `json:"more,omitempty"`
 }
 
 // NodeGuest is a guest that runs, with what identifies its pod and its disks.

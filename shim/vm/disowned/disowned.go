@@ -119,7 +119,11 @@ func (s *Survey) compare(ctx context.Context) error {
 	}
 	s.last = len(lost)
 	s.o.Count(len(lost))
-	return s.o.Node(ctx, s.condition(lost))
+	c, err := s.condition(lost)
+	if err != nil {
+		return err
+	}
+	return s.o.Node(ctx, c)
 }
 
 // compareRevision notes when the API server's version goes back.
@@ -138,15 +142,20 @@ func (s *Survey) compareRevision(ctx context.Context) error {
 }
 
 // condition returns the Node's condition.
-func (s *Survey) condition(lost []guest) nodelabels.NodeCondition {
+func (s *Survey) condition(lost []guest) (nodelabels.NodeCondition, error) {
+	data, err := encode(lost)
+	if err != nil {
+		return nodelabels.NodeCondition{}, err
+	}
 	c := nodelabels.NodeCondition{Type: condition.GuestsWithoutPods, Status: "False", Reason: condition.ReasonPodsKnown, Message: "the API server has the pods of all guests"}
+	c.Annotations = map[string]string{condition.AnnotationGuests: data}
 	switch {
 	case len(lost) > 0:
 		c.Status, c.Reason, c.Message = "True", condition.ReasonPodsUnknown, fmt.Sprintf("%d guests run whose pods the API server does not have: %s", len(lost), names(lost))
 	case !s.wentBack.IsZero() && time.Since(s.wentBack) < remembered:
 		c.Status, c.Reason, c.Message = "True", condition.ReasonStateWentBack, s.back
 	}
-	return c
+	return c, nil
 }
 
 // vms returns the VMs whose guests run, as far as the node knows.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -89,11 +90,14 @@ func TestCompare(t *testing.T) {
 	if r.count != 1 || r.last.Status != "True" || r.last.Reason != condition.ReasonPodsUnknown || !strings.Contains(r.last.Message, "ns/pod-b (PVC pvc-b, dv)") {
 		t.Errorf("%d guests, %+v", r.count, r.last)
 	}
+	if got, want := r.last.Annotations[condition.AnnotationGuests], `{"guests":[{"namespace":"ns","pod":"pod-b","uid":"uid-b","vmi":"vm-b","pvcs":["pvc-b","dv"]}]}`; got != want {
+		t.Errorf("the annotation is %s, want %s", got, want)
+	}
 	if own.Disowned() != "" || late.Disowned() != "" || lost.Disowned() == "" || r.asked != 2 || r.seen["uid-a"] != "7" {
 		t.Errorf("notes %q, %q, %q after %d questions", own.Disowned(), late.Disowned(), lost.Disowned(), r.asked)
 	}
 	r.has["uid-b"] = "9"
-	if err := r.compare(t.Context()); err != nil || r.count != 0 || r.last.Status != "False" || lost.Disowned() != "" {
+	if err := r.compare(t.Context()); err != nil || r.count != 0 || r.last.Status != "False" || r.last.Annotations[condition.AnnotationGuests] != "" || lost.Disowned() != "" {
 		t.Errorf("%v, %d guests, %+v, %q", err, r.count, r.last, lost.Disowned())
 	}
 	r.err, r.last = errors.New("the API server is away"), nodelabels.NodeCondition{}
@@ -155,5 +159,14 @@ func TestGuests(t *testing.T) {
 	}
 	if text := names(many); len(text) > maxText+len("…") {
 		t.Errorf("%d bytes", len(text))
+	}
+	many = slices.Repeat(many, 10)
+	list, err := encode(many)
+	answer = condition.NodeGuests{}
+	if err := errors.Join(err, json.Unmarshal([]byte(list), &answer)); err != nil || len(list) > condition.MaxAnnotationGuests {
+		t.Fatalf("%d bytes, %v", len(list), err)
+	}
+	if len(answer.Guests) < 50 || answer.More == 0 || len(answer.Guests)+answer.More != len(many) {
+		t.Errorf("%d guests and %d more of %d", len(answer.Guests), answer.More, len(many))
 	}
 }

@@ -79,3 +79,25 @@ func names(all []guest) string {
 	}
 	return text
 }
+
+// encode returns guests for [condition.AnnotationGuests]; "" for none. What does not fit is counted.
+func encode(all []guest) (string, error) {
+	if len(all) == 0 {
+		return "", nil
+	}
+	its := condition.NodeGuests{Guests: []condition.NodeGuest{}}
+	size := len(`{"guests":[],"more":1000000}`)
+	for i, g := range all {
+		one, err := json.Marshal(g.NodeGuest)
+		if err != nil {
+			return "", fmt.Errorf("encode guest %s/%s: %w", g.Namespace, g.Pod, err)
+		}
+		if size += len(one) + len(","); size > condition.MaxAnnotationGuests {
+			its.More = len(all) - i
+			break
+		}
+		its.Guests = append(its.Guests, g.NodeGuest)
+	}
+	text, err := json.Marshal(its)
+	return string(text), err
+}
