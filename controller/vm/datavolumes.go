@@ -44,9 +44,10 @@ func (e templateError) Unwrap() error { return e.error }
 
 // createDataVolumes creates the DataVolume of each of a VirtualMachine's templates or,
 // in a cluster without CDI, the PVC. It leaves alone what exists. A VM may ask that this waits for its start: tools that
-// restore backups bring their PVCs before.
+// restore backups bring their PVCs before. A restore brings the PVCs, too: while it puts one into the place of another, none
+// has the name.
 func (r *Reconciler) createDataVolumes(ctx context.Context, vm *kubevirt.VirtualMachine, starts bool) error {
-	if !starts && vm.Annotations[kubevirt.ImmediateDataVolumeCreation] == "false" {
+	if vm.Status.RestoreInProgress != nil || !starts && vm.Annotations[kubevirt.ImmediateDataVolumeCreation] == "false" {
 		return nil
 	}
 	for i := range vm.Spec.DataVolumeTemplates {

@@ -449,18 +449,26 @@ func TestNoTemplate(t *testing.T) {
 	}
 }
 
-// TestRestoreInProgress: a VM does not start on disks that are being restored.
+// TestRestoreInProgress: a VM does not start on disks that are being restored, and gets no blank one under the name of one.
 func TestRestoreInProgress(t *testing.T) {
 	g := newRig(t)
-	g.add(always)
+	g.r.dataVolumes = fakeDataVolumes(nil)
+	g.add(always, ofTemplate(t, `{`+storage+`, "source": {"blank": {}}}`))
+	disk := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "data"}}
 	restore := "back"
 	fakecluster.Change(t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) { vm.Status.RestoreInProgress = &restore })
 	g.reconcile()
 	if vmi := g.vmi(); vmi != nil {
 		t.Errorf("it has started: %+v", vmi.ObjectMeta)
 	}
+	if g.Exists(t, disk) {
+		t.Error("it has a blank disk")
+	}
 	fakecluster.Change(t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) { vm.Status.RestoreInProgress = nil })
 	g.reconcile()
+	if !g.Exists(t, disk) {
+		t.Error("it has no disk afterwards")
+	}
 	if g.vmi() == nil {
 		t.Error("it does not start afterwards")
 	}
