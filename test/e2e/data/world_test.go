@@ -109,10 +109,9 @@ func pick[T any](w *world, all map[string]T, accept func(T) bool) string {
 func (w *world) check() {
 	w.Helper()
 	for _, pvc := range slices.Sorted(maps.Keys(w.disks)) {
-		if want := w.disks[pvc].mark; want != 0 {
-			if got, err := onDisk(w.Context(), pvc); err != nil || got != want {
-				w.Errorf("PVC %s has mark %d, %v; want %d", pvc, got, err, want)
-			}
+		want := w.disks[pvc].mark
+		if got, err := onDisk(w.Context(), pvc); err != nil || got != want {
+			w.Errorf("PVC %s has mark %d, %v; want %d", pvc, got, err, want)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.vms)) {
@@ -244,11 +243,15 @@ func (w *world) remove() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), wait.Patience)
 	defer cancel()
 	if w.Failed() {
-		about, _ := suite.Kubectl(ctx, "get", "vm,vmi,pods,pvc,vmsnapshot,vmrestore,vmclone,datavolumes", "-o", "wide")
+		about, _ := suite.Kubectl(ctx, "get", "vm,vmi,pods,pvc,vmsnapshot,vmrestore,vmclone", "-o", "wide")
 		more, _ := suite.Kubectl(ctx, "get", "vm,vmrestore,vmclone,vmsnapshot", "-o", "yaml")
 		w.Logf("%s\n%s", about, lines(more, w.prefix))
 	}
-	for _, kind := range []string{"vm", "vmclone", "vmrestore", "vmsnapshot", "datavolume", "pvc"} {
+	kinds := []string{"vm", "vmclone", "vmrestore", "vmsnapshot", "pvc"}
+	if *cdi {
+		kinds = append(kinds, "datavolume")
+	}
+	for _, kind := range kinds {
 		all, err := suite.Kubectl(ctx, "get", kind, "-o", "name")
 		if err != nil {
 			w.Error(err)
