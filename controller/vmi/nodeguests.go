@@ -56,20 +56,18 @@ type answer struct {
 	err     error
 }
 
-// user returns why an instance can't have its shared disks yet, since a node has a guest on one whose pod the API server does
-// not have, or has not said whether it has; nil if it can.
+// user returns why an instance can't start yet: a node has a guest of the instance's name, or one on its shared disks, whose
+// pod the API server does not have, or has not said whether it has one on those disks; nil if it can start.
 func (n *nodeGuests) user(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, objects pod.PVCObjects) (*trouble, error) {
 	shared := shareable(vmi, objects)
-	if len(shared) == 0 {
-		return nil, nil
-	}
 	var nodes corev1.NodeList
 	if err := n.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
 	var ready []*corev1.Node
 	for i := range nodes.Items {
-		if one := &nodes.Items[i]; reports(one) {
+		// Without a shared disk, no node is asked that has not reported the instance's guest.
+		if one := &nodes.Items[i]; reports(one) && (len(shared) > 0 || reported(vmi, nil, one) != nil) {
 			ready = append(ready, one)
 		}
 	}
@@ -125,6 +123,9 @@ func (n *nodeGuests) onNode(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 		return reported(vmi, shared, node), nil
 	}
 	a := n.ask(ctx, by)
+	if a.err != nil && len(shared) == 0 {
+		return reported(vmi, nil, node), nil
+	}
 	if a.err != nil && n.now().Sub(a.failing) < patient {
 		return &trouble{reason: ReasonNodeNotAsked, poll: true, message: fmt.Sprintf(
 			"Node %s is Ready, and has not said whether one of its guests uses PVC %s: %v. The instance starts when the node answers or is not Ready, or in %s.",
@@ -147,9 +148,13 @@ func (n *nodeGuests) onNode(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 
 // without is the trouble with a guest whose pod the API server does not have.
 func without(node, name string, shared []string) *trouble {
+	what := "is this VM's"
+	if len(shared) > 0 {
+		what = "may use PVC " + strings.Join(shared, ", ")
+	}
 	return &trouble{reason: ReasonGuestWithoutPod, poll: true, message: fmt.Sprintf(
-		"A guest of pod %.253s, which the API server does not have, runs on node %s and may use PVC %s. Was etcd restored from a backup? "+
-			"The instance starts when that guest has ended: see \"Restore etcd\" in the documentation.", name, node, strings.Join(shared, ", "))}
+		"A guest of pod %.253s, which the API server does not have, runs on node %s and %s. Was etcd restored from a backup? "+
+			"The instance starts when that guest has ended: see \"Restore etcd\" in the documentation.", name, node, what)}
 }
 
 // uses reports whether a guest may use a shared disk of an instance. Disks that were plugged are known by the VM's name alone.
@@ -167,7 +172,8 @@ func reported(vmi *kubevirt.VirtualMachineInstance, shared []string, node *corev
 		return nil
 	}
 	var said condition.NodeGuests
-	if err := json.Unmarshal([]byte(node.Annotations[condition.AnnotationGuests]), &said); err != nil {
+	err := json.Unmarshal([]byte(node.Annotations[condition.AnnotationGuests]), &said)
+	if err != nil && len(shared) > 0 {
 		return &trouble{reason: ReasonGuestWithoutPod, poll: true, message: fmt.Sprintf(
 			"Guests whose pods the API server does not have run on node %s, and may use PVC %s: annotation %s of the Node cannot be read: %v. "+
 				"The instance starts when they have ended: see \"Restore etcd\" in the documentation.",
@@ -178,7 +184,7 @@ func reported(vmi *kubevirt.VirtualMachineInstance, shared []string, node *corev
 			return without(node.Name, g.Pod, shared)
 		}
 	}
-	if said.More > 0 {
+	if said.More > 0 && len(shared) > 0 {
 		return without(node.Name, fmt.Sprintf("(one of %d that the Node does not name)", said.More), shared)
 	}
 	return nil

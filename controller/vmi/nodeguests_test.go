@@ -112,3 +112,37 @@ func TestReportedByTheNode(t *testing.T) {
 		})
 	}
 }
+
+// TestGuestOfTheSameName: an instance without a shared disk waits, too, while a node reports a guest of its name without a
+// pod: after a restore of etcd the guest of a former migration may run there. Other guests do not matter to it.
+func TestGuestOfTheSameName(t *testing.T) {
+	for guests, waits := range map[string]bool{
+		`{"guests":[{"namespace":"default","pod":"p","vmi":"web"}]}`:          true,
+		`{"guests":[{"namespace":"default","pod":"p","vmi":"db"}],"more":10}`: false,
+		`{"guests":[{"namespace":"other","pod":"p","vmi":"web"}]}`:            false,
+		"": false,
+	} {
+		g := newRig(t)
+		node := g.node("node1")
+		node.Annotations = map[string]string{condition.AnnotationGuests: guests}
+		node.Status.Conditions = []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+			{Type: condition.GuestsWithoutPods, Status: corev1.ConditionTrue, Reason: condition.ReasonPodsUnknown},
+		}
+		g.Add(t, node)
+		g.add()
+		if !waits {
+			if g.reconcile(); len(g.pods()) != 1 {
+				t.Errorf("%s: %d pods", guests, len(g.pods()))
+			}
+			continue
+		}
+		g.waits(web.Name, ReasonGuestWithoutPod, "is this VM's")
+		fakecluster.Change(t, g.Cluster, g.node("node1"), func(n *corev1.Node) {
+			n.Annotations, n.Status.Conditions = nil, n.Status.Conditions[:1]
+		})
+		if g.reconcile(); len(g.pods()) != 1 {
+			t.Errorf("%d pods after the guest's end", len(g.pods()))
+		}
+	}
+}
