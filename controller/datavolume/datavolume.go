@@ -4,7 +4,6 @@
 package datavolume
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,13 +34,18 @@ type State struct {
 	Served, Found bool
 	// Phase and Progress are CDI's words.
 	Phase, Progress string
-	// Error says why CDI cannot fill the PVC at the moment, if that is so. CDI tries again.
+	// Error says in CDI's words why CDI cannot fill the PVC at the moment, if that is so. CDI tries again.
 	Error string
+	// Words are CDI's about what it waits for, if that is no error.
+	Words string
 }
 
-// Filled reports whether a VM's pod can use the PVC of the DataVolume. CDI fills a PVC
-// in phase PendingPopulation before Kubernetes binds it, so that no pod runs before.
-func (s State) Filled() bool { return s.Phase == "Succeeded" || s.Phase == "PendingPopulation" }
+// Filled reports whether the PVC of the DataVolume has its content.
+func (s State) Filled() bool { return s.Phase == "Succeeded" }
+
+// Usable reports whether a pod can be created that uses the PVC of the DataVolume. In phase PendingPopulation CDI waits
+// for that pod, and fills the PVC before Kubernetes binds it, so that the pod does not run before.
+func (s State) Usable() bool { return s.Filled() || s.Phase == "PendingPopulation" }
 
 // Unbound reports whether CDI waits until a pod has Kubernetes bind the PVC. It fills the PVC then.
 func (s State) Unbound() bool { return s.Phase == "WaitForFirstConsumer" }
@@ -86,24 +90,8 @@ func (c *Client) Get(ctx context.Context, namespace, name string) (State, error)
 	s := State{Served: true, Found: true}
 	s.Phase, _, _ = unstructured.NestedString(object.Object, "status", "phase")
 	s.Progress, _, _ = unstructured.NestedString(object.Object, "status", "progress")
-	s.Error = currentError(object)
+	s.Error, s.Words = says(object)
 	return s, nil
-}
-
-// currentError returns the message of the condition that reports an error, as KubeVirt does: CDI's pod ended
-// with one or has no image, or a quota forbids the PVC.
-func currentError(object *unstructured.Unstructured) string {
-	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
-	for _, c := range conditions {
-		fields, _ := c.(map[string]any)
-		message, _ := fields["message"].(string)
-		switch {
-		case fields["type"] == "Running" && fields["status"] == "False" && (fields["reason"] == "Error" || fields["reason"] == "ImagePullFailed"),
-			fields["type"] == "Bound" && fields["status"] != "True" && fields["reason"] == "ErrExceededQuota":
-			return cmp.Or(message, "unknown")
-		}
-	}
-	return ""
 }
 
 // ChangeOwners changes the owners of a DataVolume, unless it is gone.

@@ -235,7 +235,7 @@ func (f *sources) filled(ctx context.Context, pvc *corev1.PersistentVolumeClaim)
 		return true, nil
 	}
 	state, err := f.dataVolumes.Get(ctx, pvc.Namespace, pvc.Name)
-	return err == nil && (!state.Found || state.Filled()), err
+	return err == nil && (!state.Found || state.Usable()), err
 }
 
 // contentType is CDI's annotation of a PVC: kubevirt, or empty, for a guest's disk.

@@ -292,7 +292,7 @@ func (m *volumeMigrations) look(
 		switch {
 		case err != nil:
 			return c, err
-		case !s.Served, s.Found && (s.Filled() || s.Unbound()):
+		case !s.Served, s.Found && (s.Usable() || s.Unbound()):
 		case !s.Found:
 			pvc := new(corev1.PersistentVolumeClaim) // which may be without a DataVolume
 			err := m.client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: name}, pvc)

@@ -49,18 +49,68 @@ func (c *pvcAccess) unfilled(ctx context.Context, vmi *kubevirt.VirtualMachineIn
 	case !dv.Found:
 		return &trouble{reason: ReasonDataVolumeNotFound, unschedulable: true, poll: dv.Served,
 			message: fmt.Sprintf("Neither DataVolume nor PVC %s exists; the instance starts when one does.", at)}, nil
-	case dv.Failed():
-		return &trouble{reason: ReasonDataVolumeFailed, poll: true,
-			message: fmt.Sprintf("DataVolume %s has failed; see its events, and create it again.", at)}, nil
-	case !dv.Filled() && dv.Error != "":
-		return &trouble{reason: ReasonDataVolumeFailed, poll: true,
-			message: fmt.Sprintf("CDI cannot fill DataVolume %s, and tries again: %s", at, dv.Error)}, nil
-	case !dv.Filled() || pvc == nil:
-		return &trouble{reason: ReasonDataVolumeNotReady, poll: true,
-				message: fmt.Sprintf("DataVolume %s is in phase %s, progress %s.", at, orUnknown(dv.Phase), orUnknown(dv.Progress))},
-			c.consumers.remove(ctx, vmi, use.Name, pvcs)
+	case dv.Usable() && pvc != nil:
+		return nil, c.consumers.remove(ctx, vmi, use.Name, pvcs)
+	case dv.Failed() || dv.Error != "":
+		return filling(dv, at), nil
 	}
-	return nil, c.consumers.remove(ctx, vmi, use.Name, pvcs)
+	return filling(dv, at), c.consumers.remove(ctx, vmi, use.Name, pvcs)
+}
+
+// filling returns that CDI has not filled a DataVolume yet, with CDI's words about why.
+func filling(dv datavolume.State, at string) *trouble {
+	switch {
+	case dv.Failed():
+		t := &trouble{reason: ReasonDataVolumeFailed, poll: true,
+			message: fmt.Sprintf("DataVolume %s has failed; see its events, and create it again.", at)}
+		if dv.Error != "" {
+			t.message += " " + dv.Error
+		}
+		return t
+	case dv.Error != "":
+		return &trouble{reason: ReasonDataVolumeFailed, poll: true,
+			message: fmt.Sprintf("CDI cannot fill DataVolume %s, and tries again: %s", at, dv.Error)}
+	case dv.Words != "" && dv.Phase == "":
+		return &trouble{reason: ReasonDataVolumeNotReady, poll: true,
+			message: fmt.Sprintf("CDI has not begun to fill DataVolume %s: %s", at, dv.Words)}
+	}
+	t := &trouble{reason: ReasonDataVolumeNotReady, poll: true,
+		message: fmt.Sprintf("DataVolume %s is in phase %s, progress %s.", at, orUnknown(dv.Phase), orUnknown(dv.Progress))}
+	if dv.Words != "" {
+		t.message += " " + dv.Words
+	}
+	return t
+}
+
+// beingFilled returns the DataVolume that CDI fills while the pod of an instance waits, since Kubernetes binds its PVC
+// only then; nil if there is none. A PVC that a node fills, in a cluster without CDI, is in unwritten.
+func (c *pvcAccess) beingFilled(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (cdi *trouble, unwritten string, err error) {
+	starting := pod.AtStart(vmi)
+	pvcs, err := c.pvcObjects(ctx, starting)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, use := range pod.PVCs(&starting.Spec) {
+		pvc := pvcs[use.Name]
+		if pvc == nil {
+			continue
+		}
+		if image := pod.Unfilled(pvc); image != "" && use.DataVolume && unwritten == "" {
+			unwritten = fmt.Sprintf("The node is about to write image %s to PVC %s/%s.", image, vmi.Namespace, use.Name)
+		}
+		owner := metav1.GetControllerOf(pvc)
+		if pvc.Status.Phase == corev1.ClaimBound || owner == nil || owner.Kind != datavolume.Kind {
+			continue
+		}
+		dv, err := c.dataVolumes.Get(ctx, vmi.Namespace, owner.Name)
+		if err != nil {
+			return nil, "", err
+		}
+		if dv.Found && !dv.Filled() {
+			return filling(dv, vmi.Namespace+"/"+owner.Name), "", nil
+		}
+	}
+	return nil, unwritten, nil
 }
 
 // unfilledWithout returns why a PVC without a DataVolume, which its annotations ask CDI to fill, has not its content yet.
@@ -103,6 +153,15 @@ func dataVolumesReady(vmi *kubevirt.VirtualMachineInstance, v view) *cond {
 	case v.pod != nil && plugged >= 0:
 		c.Status, c.Reason = corev1.ConditionFalse, kubevirt.VirtualMachineInstanceReasonNotAllDVsReady
 		c.Message = vmi.Status.VolumeStatus[plugged].Message
+	case v.ended():
+		return nil // they are as they were
+	case v.unfilled != nil:
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, kubevirt.VirtualMachineInstanceReasonNotAllDVsReady, v.unfilled.message
+	case v.unwritten != "":
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, kubevirt.VirtualMachineInstanceReasonNotAllDVsReady, v.unwritten
+		if t := v.find(); t != nil {
+			c.Message = t.message
+		}
 	case v.pod != nil:
 		c.Status, c.Reason, c.Message = corev1.ConditionTrue, kubevirt.VirtualMachineInstanceReasonAllDVsReady, "All DataVolumes are filled."
 	case v.trouble != nil && slices.Contains(reasons, v.trouble.reason):

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -76,6 +77,85 @@ func TestDataVolume(t *testing.T) {
 	if c := find(g.vmi().Status.Conditions, kubevirt.VirtualMachineInstanceDataVolumesReady); c == nil || c.Status != corev1.ConditionFalse || c.Reason != "NotAllDVsReady" {
 		t.Errorf("DataVolumes are ready: %+v", c)
 	}
+}
+
+// TestDataVolumeFilledForPod: CDI fills a PVC that is bound late when the instance's pod is there, which waits for it. Until
+// then the DataVolume is not ready, and CDI's errors are the instance's.
+func TestDataVolumeFilledForPod(t *testing.T) {
+	g := newRig(t)
+	pvc := g.addPVC(corev1.ReadWriteOnce)
+	fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) {
+		pvc.OwnerReferences = []metav1.OwnerReference{{Kind: "DataVolume", Name: "data", UID: "1", Controller: new(true)}}
+		pvc.Status.Phase = corev1.ClaimPending
+	})
+	g.cdi.State = datavolume.State{Served: true, Found: true, Phase: "PendingPopulation"}
+	g.add(ofDataVolume)
+	g.reconcile()
+	p := g.onePod()
+	g.now = g.now.Add(time.Minute)
+	says := func(status corev1.ConditionStatus, reason, words string) {
+		t.Helper()
+		result := g.reconcile()
+		c, s := find(g.vmi().Status.Conditions, kubevirt.VirtualMachineInstanceDataVolumesReady), find(g.vmi().Status.Conditions, kubevirt.VirtualMachineInstanceSynchronized)
+		if c == nil || c.Status != status || !strings.Contains(c.Message, words) || (s != nil) != (reason != "") || s != nil && (s.Reason != reason || s.Message != c.Message) {
+			t.Errorf("DataVolumes are ready: %+v, synchronized %+v; want %s of %s", c, s, words, reason)
+		}
+		if (result.RequeueAfter == pollDataVolume) != (reason != "") {
+			t.Errorf("asked again after %s", result.RequeueAfter)
+		}
+	}
+	says(corev1.ConditionFalse, ReasonDataVolumeNotReady, "DataVolume default/data is in phase PendingPopulation")
+	g.cdi.State.Phase, g.cdi.State.Words = "CloneScheduled", "CloneSourceInUse: pod web uses it"
+	says(corev1.ConditionFalse, ReasonDataVolumeNotReady, "is in phase CloneScheduled, progress unknown. CloneSourceInUse: pod web uses it")
+	g.cdi.State.Phase, g.cdi.State.Words, g.cdi.State.Error = "ImportInProgress", "", "got 404"
+	says(corev1.ConditionFalse, ReasonDataVolumeFailed, "CDI cannot fill DataVolume default/data, and tries again: got 404")
+	if got := g.Events(); !strings.Contains(got, "Warning FailedDataVolumeImport") || !strings.Contains(got, "got 404") {
+		t.Errorf("no event of the error:\n%s", got)
+	}
+	g.cdi.State = datavolume.State{Served: true, Found: true, Phase: "Succeeded"}
+	fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) { pvc.Status.Phase = corev1.ClaimBound })
+	says(corev1.ConditionTrue, "", "All DataVolumes are filled.")
+	g.bind(p, "node1")
+	g.state(p, running)
+	g.reconcile()
+	if c := find(g.vmi().Status.Conditions, kubevirt.VirtualMachineInstanceDataVolumesReady); c == nil || c.Status != corev1.ConditionTrue {
+		t.Errorf("DataVolumes are ready: %+v", c)
+	}
+}
+
+// TestDataVolumeNotBegun: what CDI says before it creates the PVC is what the instance says.
+func TestDataVolumeNotBegun(t *testing.T) {
+	g := newRig(t)
+	g.add(ofDataVolume)
+	g.cdi.State = datavolume.State{Served: true, Found: true, Error: "ErrClaimNotValid: PVC size is missing"}
+	g.waits("web", ReasonDataVolumeFailed, "CDI cannot fill DataVolume default/data, and tries again: ErrClaimNotValid: PVC size is missing")
+	g.cdi.State = datavolume.State{Served: true, Found: true, Words: "CloneSourceInUse: pod web uses it"}
+	g.waits("web", ReasonDataVolumeNotReady, "CDI has not begun to fill DataVolume default/data: CloneSourceInUse: pod web uses it")
+}
+
+// TestDataVolumeUnwritten: without CDI, the PVC of a DataVolume is filled when the node has written the image to it.
+func TestDataVolumeUnwritten(t *testing.T) {
+	g := newRig(t)
+	pvc := g.addPVC(corev1.ReadWriteOnce)
+	fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) {
+		pvc.Annotations = map[string]string{pod.AnnotationOrigin: "registry.example.com/guest:1"}
+	})
+	g.add(ofDataVolume)
+	g.reconcile()
+	p := g.onePod()
+	g.bind(p, "node1")
+	says := func(status corev1.ConditionStatus, words string) {
+		t.Helper()
+		g.reconcile()
+		if c := find(g.vmi().Status.Conditions, kubevirt.VirtualMachineInstanceDataVolumesReady); c == nil || c.Status != status || !strings.Contains(c.Message, words) {
+			t.Errorf("DataVolumes are ready: %+v; want %s", c, words)
+		}
+	}
+	says(corev1.ConditionFalse, "The node is about to write image registry.example.com/guest:1 to PVC default/data.")
+	g.state(p, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}})
+	says(corev1.ConditionFalse, "no such image")
+	g.state(p, running)
+	says(corev1.ConditionTrue, "All DataVolumes are filled.")
 }
 
 // TestFilledByAnnotations: an instance waits for a PVC that CDI fills without a DataVolume, if the cluster has CDI.

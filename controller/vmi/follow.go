@@ -30,6 +30,7 @@ type follower struct {
 	pvcs interface {
 		pvcObjects(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.PVCObjects, error)
 		addState(ctx context.Context, p *corev1.Pod, all pod.PVCObjects) error
+		beingFilled(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (cdi *trouble, unwritten string, err error)
 		markFilled(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) error
 	}
 	ends  ender
@@ -74,6 +75,14 @@ func (f *follower) follow(
 	if due {
 		if v.trouble, err = f.views.troubleInEvents(ctx, p); err != nil {
 			return ctrl.Result{}, err
+		}
+	}
+	if !v.running() && !v.ended() {
+		if v.unfilled, v.unwritten, err = f.pvcs.beingFilled(ctx, vmi); err != nil {
+			return ctrl.Result{}, err
+		}
+		if v.unfilled != nil {
+			next = sooner(next, pollDataVolume) // no event comes of a DataVolume
 		}
 	}
 	if v.running() {

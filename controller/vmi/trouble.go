@@ -33,7 +33,10 @@ func (v view) find() *trouble {
 	if t := v.waitingTrouble(); t != nil {
 		return t
 	}
-	return v.refused()
+	if t := v.refused(); t != nil {
+		return t
+	}
+	return v.unfilled
 }
 
 // refused returns why the node did not create the container, in the node's words,

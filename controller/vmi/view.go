@@ -19,6 +19,10 @@ type view struct {
 	node node
 	// trouble is what keeps the guest from running, if the pod does not say.
 	trouble *trouble
+	// unfilled is the DataVolume that CDI fills while the pod waits, unwritten the PVC of a DataVolume that the node fills
+	// without CDI before the guest starts.
+	unfilled  *trouble
+	unwritten string
 	// unresized is why the API server refused to resize the pod.
 	unresized string
 	// pvcs are the instance's PVCs, once its guest runs.
