@@ -203,6 +203,6 @@ func scheduled(v view) *cond {
 	}
 	return &cond{
 		Type:   podScheduled,
-		Status: p.Status, Reason: p.Reason, Message: p.Message,
+		Status: p.Status, Reason: p.Reason, Message: strings.TrimSpace(v.unmet + " " + p.Message),
 	}
 }

@@ -43,6 +43,9 @@ type follower struct {
 	overdue interface {
 		end(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v view) (time.Duration, error)
 	}
+	offers interface {
+		unmet(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) (string, error)
+	}
 	networks interface {
 		ownAddress(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (string, error)
 	}
@@ -77,14 +80,11 @@ func (f *follower) follow(
 			return ctrl.Result{}, err
 		}
 	}
-	if !v.running() && !v.ended() {
-		if v.unfilled, v.unwritten, err = f.pvcs.beingFilled(ctx, vmi); err != nil {
-			return ctrl.Result{}, err
-		}
-		if v.unfilled != nil {
-			next = sooner(next, pollDataVolume) // no event comes of a DataVolume
-		}
+	wait, err := f.beforeStart(ctx, vmi, &v)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
+	next = sooner(next, wait)
 	if v.running() {
 		if v.pvcs, err = f.pvcs.pvcObjects(ctx, vmi); err != nil {
 			return ctrl.Result{}, err
@@ -119,8 +119,29 @@ func (f *follower) follow(
 	if err := f.ends.release(ctx, v); err != nil { // only now: the end is on record
 		return ctrl.Result{}, err
 	}
-	wait, err := f.overdue.end(ctx, vmi, v)
+	wait, err = f.overdue.end(ctx, vmi, v)
 	return ctrl.Result{RequeueAfter: sooner(sooner(next, v.again), wait)}, err
+}
+
+// beforeStart finds out what a guest that has not started waits for, as far as the pod does not say it. It returns when to
+// look again; 0 for never.
+func (f *follower) beforeStart(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v *view) (wait time.Duration, err error) {
+	if v.running() || v.ended() {
+		return 0, nil
+	}
+	if v.unfilled, v.unwritten, err = f.pvcs.beingFilled(ctx, vmi); err != nil {
+		return 0, err
+	}
+	if v.unfilled != nil {
+		wait = pollDataVolume // no event comes of a DataVolume
+	}
+	if v.unmet, err = f.offers.unmet(ctx, vmi, v.pod); err != nil {
+		return 0, err
+	}
+	if v.unmet != "" {
+		wait = sooner(wait, offersAge) // a node may get the label
+	}
+	return wait, nil
 }
 
 // remove ends the guest of a deleted instance, and then releases the instance.

@@ -23,6 +23,8 @@ type view struct {
 	// without CDI before the guest starts.
 	unfilled  *trouble
 	unwritten string
+	// unmet is which field of the instance keeps its pod off all nodes.
+	unmet string
 	// unresized is why the API server refused to resize the pod.
 	unresized string
 	// pvcs are the instance's PVCs, once its guest runs.
