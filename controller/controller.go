@@ -115,6 +115,7 @@ func New(cluster *rest.Config, o Options, log logr.Logger) (manager.Manager, err
 	}
 	cluster = rest.CopyConfig(cluster)
 	cluster.QPS = -1 // the API server's priority and fairness decide
+	cluster.WarningHandlerWithContext = newWarnings(log)
 	yes := true
 	m, err := ctrl.NewManager(cluster, ctrl.Options{
 		Scheme: scheme,

@@ -173,6 +173,7 @@ func (w Webhooks) check(r *Review) field.ErrorList {
 		if !r.rules.Instance {
 			at = r.template()
 		}
+		problems = append(problems, r.checkMemory()...)
 		problems = append(problems, r.Config.Check(at.Child("spec"), r.VMI)...)
 		problems = append(problems, r.Config.Gates().CheckAnnotations(at.Child("metadata", "annotations"), r.Annotations)...)
 	}

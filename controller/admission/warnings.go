@@ -80,8 +80,12 @@ func (r *Review) obstacles() []string {
 	}
 	at := r.spec()
 	var all []string
-	if !r.rules.Instance && !r.sized() && !manifest.HasMemory(r.VMI) {
+	switch memory := manifest.Memory(r.VMI); {
+	case memory == 0 && !r.rules.Instance && !r.sized():
 		all = append(all, fmt.Sprintf("%s: not set; a VM without memory does not start", at.Child("domain", "memory", "guest")))
+	case memory > 0 && memory < leastMemory:
+		all = append(all, fmt.Sprintf("%s: is %d MiB; no firmware runs with less than %d MiB, and the guest does not boot",
+			at.Child("domain", "memory", "guest"), memory>>20, leastMemory>>20))
 	}
 	for i, card := range r.VMI.Domain.Devices.Interfaces {
 		pod := slices.ContainsFunc(r.VMI.Networks, func(n kubevirt.Network) bool { return n.Name == card.Name && vmspec.IsPods(n) })
@@ -92,6 +96,27 @@ func (r *Review) obstacles() []string {
 		}
 	}
 	return all
+}
+
+// leastMemory is the least memory, in bytes, with which a guest's firmware runs. KubeVirt accepts less.
+const leastMemory = 16 << 20
+
+// checkMemory returns what is wrong with a template without memory whose VMs should run now. Others may get it later.
+func (r *Review) checkMemory() field.ErrorList {
+	if r.VMI == nil || r.rules.Instance || r.sized() || manifest.HasMemory(r.VMI) || !r.runs() {
+		return nil
+	}
+	return field.ErrorList{manifest.MemoryRequired(r.spec())}
+}
+
+// runs reports whether the VM of a template should run as soon as the object exists.
+func (r *Review) runs() bool {
+	spec, _, _ := unstructured.NestedMap(r.Object, slices.Concat([]string{"spec"}, r.rules.Within)...)
+	switch spec["runStrategy"] {
+	case string(kubevirt.RunStrategyAlways), string(kubevirt.RunStrategyRerunOnFailure), string(kubevirt.RunStrategyOnce):
+		return true
+	}
+	return spec["running"] == true
 }
 
 // sized reports whether an instance type sets the size of the template's instances.

@@ -84,6 +84,20 @@ spec:
 			t.Errorf("%q: allowed: %t, warnings: %s", line, answer.Allowed, got)
 		}
 	}
+	for _, strategy := range []string{"runStrategy: Always", "runStrategy: RerunOnFailure", "runStrategy: Once", "running: true"} {
+		text := strings.NewReplacer("runStrategy: Halted", strategy, "TYPE", "").Replace(vm)
+		for _, path := range []string{admission.PathDefault, admission.PathValidate} {
+			answer := r.ask(t, path, manifest(t, text, "v1"), nil)
+			if answer.Allowed || !strings.Contains(answer.Result.Message, "spec.template.spec.domain.memory.guest: Required value: set the size of the VM's memory") {
+				t.Errorf("%s: allowed: %t, %+v", strategy, answer.Allowed, answer.Result)
+			}
+		}
+	}
+	small := strings.NewReplacer("domain: {", "domain: {memory: {guest: 1Mi}, ", "TYPE", "").Replace(vm)
+	answer := r.ask(t, admission.PathValidate, manifest(t, small, "v1"), nil)
+	if got := strings.Join(answer.Warnings, "\n"); !answer.Allowed || !strings.Contains(got, "spec.template.spec.domain.memory.guest: is 1 MiB; no firmware runs with less than 16 MiB") {
+		t.Errorf("allowed: %t, warnings: %s", answer.Allowed, got)
+	}
 }
 
 // TestWarnsOfTags: admission accepts the tags of devices, as KubeVirt does, and says that no guest reads them

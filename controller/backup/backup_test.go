@@ -160,7 +160,9 @@ func TestWaits(t *testing.T) {
 		v.Status.Phase = kubevirt.Running
 		v.Status.ChangedBlockTracking.State = kubevirt.ChangedBlockTrackingDisabled
 	})
-	waits("vm web has no ChangedBlockTracking, cannot start backup")
+	waits("vm web has no ChangedBlockTracking, cannot start backup: give the VM or its namespace labels that spec.configuration.changedBlockTrackingLabelSelectors of the KubeVirt object selects")
+	change(func(v *instance) { v.Status.ChangedBlockTracking.State = kubevirt.ChangedBlockTrackingInitializing })
+	waits("vm web has no ChangedBlockTracking, cannot start backup: it begins in a moment")
 	change(func(v *instance) {
 		v.Status.ChangedBlockTracking.State = kubevirt.ChangedBlockTrackingEnabled
 		v.Status.MigrationState = new(kubevirt.VirtualMachineInstanceMigrationState)

@@ -158,7 +158,7 @@ func (r *Reconciler) missing(ctx context.Context, w *work) (string, error) {
 	case len(disks) > order.MaxBackupDisks:
 		return fmt.Sprintf("vm %s has more than %d volumes to backup", w.vmName, order.MaxBackupDisks), nil
 	case state(w.vmi.Status.ChangedBlockTracking) != kubevirt.ChangedBlockTrackingEnabled:
-		return fmt.Sprintf("vm %s has no ChangedBlockTracking, cannot start backup", w.vmName), nil
+		return fmt.Sprintf("vm %s has no ChangedBlockTracking, cannot start backup: %s", w.vmName, untracked(w.vmi)), nil
 	}
 	if m := w.vmi.Status.MigrationState; m != nil && !m.Completed && !m.Failed {
 		return fmt.Sprintf("vm %s is currently migrating, waiting for migration to complete before starting backup", w.vmName), nil
@@ -174,6 +174,14 @@ func (r *Reconciler) missing(ctx context.Context, w *work) (string, error) {
 		}
 	}
 	return r.unfit(ctx, w)
+}
+
+// untracked says how a VM gets its changed blocks tracked.
+func untracked(vmi *instance) string {
+	if s := state(vmi.Status.ChangedBlockTracking); s == kubevirt.ChangedBlockTrackingInitializing {
+		return "it begins in a moment"
+	}
+	return "give the VM or its namespace labels that spec.configuration.changedBlockTrackingLabelSelectors of the KubeVirt object selects"
 }
 
 // unfit returns why the PVC can't have the files.

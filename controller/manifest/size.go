@@ -22,16 +22,24 @@ func requireMemory(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) fie
 	if HasMemory(vmi) {
 		return nil
 	}
-	return field.ErrorList{field.Required(at.Child("domain", "memory", "guest"), "set the size of the VM's memory")}
+	return field.ErrorList{MemoryRequired(at)}
+}
+
+// MemoryRequired is the problem of a VMI's spec without memory.
+func MemoryRequired(at *field.Path) *field.Error {
+	return field.Required(at.Child("domain", "memory", "guest"), "set the size of the VM's memory")
 }
 
 // anySize is the check of a template: an instance type may be named, or memory be set, before its instances run.
 func anySize(*field.Path, *kubevirt.VirtualMachineInstanceSpec) field.ErrorList { return nil }
 
 // HasMemory reports whether a VMI's spec says how much memory the VM has.
-func HasMemory(vmi *kubevirt.VirtualMachineInstanceSpec) bool {
+func HasMemory(vmi *kubevirt.VirtualMachineInstanceSpec) bool { return Memory(vmi) != 0 }
+
+// Memory returns the guest's memory in bytes; 0 if a VMI's spec does not say it.
+func Memory(vmi *kubevirt.VirtualMachineInstanceSpec) int64 {
 	vm, _ := vmspec.Preview(field.NewPath("spec"), vmi)
-	return vm.Memory != 0
+	return vm.Memory
 }
 
 // SizeConflicts returns the fields by which a VMI's spec sets its size although

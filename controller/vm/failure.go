@@ -9,14 +9,19 @@ import (
 	"github.com/nodevirt/nodevirt/controller/backoff"
 )
 
-// failureUnder returns startFailure if the strategy may delay the next start. A start that a user requests
-// is not delayed, and halting the VM resets the count.
+// failureUnder returns startFailure if the strategy may delay the next start. A start that a user requests is not delayed.
+// Halting the VM resets the count, and so does a guest that powers off where that ends the VM.
 func failureUnder(
 	strategy kubevirt.VirtualMachineRunStrategy, have *kubevirt.VirtualMachineStartFailure,
 	vmi *kubevirt.VirtualMachineInstance, now time.Time,
 ) *kubevirt.VirtualMachineStartFailure {
-	if strategy == kubevirt.RunStrategyManual || strategy == kubevirt.RunStrategyHalted && vmi == nil {
+	switch {
+	case strategy == kubevirt.RunStrategyManual, strategy == kubevirt.RunStrategyHalted && vmi == nil:
 		return nil
+	case vmi != nil && vmi.Status.Phase == kubevirt.Succeeded && strategy != kubevirt.RunStrategyAlways:
+		return nil // the guest has powered off, and the VM stays so
+	case strategy == kubevirt.RunStrategyOnce:
+		return nil // there is no next start
 	}
 	return startFailure(have, vmi, now)
 }

@@ -167,6 +167,47 @@ func TestHalted(t *testing.T) {
 	}
 }
 
+// TestPoweredOff: a guest that powers off where that ends the VM is no failure, and clears those before.
+func TestPoweredOff(t *testing.T) {
+	for _, strategy := range []kubevirt.VirtualMachineRunStrategy{kubevirt.RunStrategyRerunOnFailure, kubevirt.RunStrategyOnce} {
+		g := newRig(t)
+		g.add(strategy)
+		g.reconcile()
+		fakecluster.Change(t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) {
+			vm.Status.StartFailure = &kubevirt.VirtualMachineStartFailure{ConsecutiveFailCount: 2, LastFailedVMIUID: "earlier"}
+		})
+		g.phase(kubevirt.Succeeded)
+		g.reconcile()
+		if strategy == kubevirt.RunStrategyRerunOnFailure {
+			g.ended()
+			g.reconcile()
+		}
+		if f, c := g.vm().Status.StartFailure, g.failure(); f != nil || c != nil {
+			t.Errorf("%s: start failure %+v, condition %+v", strategy, f, c)
+		}
+		g.printable(kubevirt.VirtualMachineStatusStopped)
+		if e := g.Events(); strings.Contains(e, "BackOff") {
+			t.Errorf("%s: events: %s", strategy, e)
+		}
+	}
+}
+
+// TestNotCreated: the status says that the instance cannot be created, as by a quota.
+func TestNotCreated(t *testing.T) {
+	g := newRig(t)
+	g.add(always)
+	g.Fail = func(verb string, o client.Object) error {
+		if _, is := o.(*kubevirt.VirtualMachineInstance); is && verb == "create" {
+			return errors.New("exceeded quota")
+		}
+		return nil
+	}
+	if _, err := g.try(); err == nil {
+		t.Error("created in spite of the quota")
+	}
+	g.printable("FailedCreate")
+}
+
 // TestCrashLoop: a failed start is on record before its instance is deleted, and the
 // next start waits.
 func TestCrashLoop(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/vmi"
+	podcondition "github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
 // printable returns the status that kubectl get shows.
@@ -49,6 +50,8 @@ func withoutInstance(o outcome) kubevirt.VirtualMachinePrintableStatus {
 		return kubevirt.VirtualMachineStatusWaitingForVolumeBinding
 	case missing(o.failure) != nil:
 		return kubevirt.VirtualMachineStatusStopped
+	case o.wanted && o.failure != nil:
+		return kubevirt.VirtualMachinePrintableStatus(failureReason(o.failure))
 	case o.wanted, o.decision.stop && o.strategy == kubevirt.RunStrategyAlways:
 		return kubevirt.VirtualMachineStatusStarting
 	}
@@ -69,14 +72,12 @@ func starting(o outcome) kubevirt.VirtualMachinePrintableStatus {
 		return kubevirt.VirtualMachineStatusDataVolumeError
 	case scheduled != nil && scheduled.Status == corev1.ConditionFalse:
 		return kubevirt.VirtualMachineStatusUnschedulable
-	case reason == vmi.ReasonDataVolumeNotReady:
+	case reason == vmi.ReasonDataVolumeNotReady, reason == podcondition.ReasonUnfinished:
 		return kubevirt.VirtualMachineStatusProvisioning
+	case reason != "" && reason != vmi.ReasonPreviousRunning: // such as ErrImagePull; where KubeVirt has no status, as kubectl shows it of pods
+		return kubevirt.VirtualMachinePrintableStatus(reason)
 	case o.unbound:
 		return kubevirt.VirtualMachineStatusWaitingForVolumeBinding
-	case reason == string(kubevirt.VirtualMachineStatusErrImagePull):
-		return kubevirt.VirtualMachineStatusErrImagePull
-	case reason == string(kubevirt.VirtualMachineStatusImagePullBackOff):
-		return kubevirt.VirtualMachineStatusImagePullBackOff
 	}
 	return kubevirt.VirtualMachineStatusStarting
 }

@@ -54,6 +54,13 @@ func TestPVCStatus(t *testing.T) {
 	expect(kubevirt.VirtualMachineStatusUnschedulable)
 	waiting("", corev1.ConditionTrue)
 	expect(kubevirt.VirtualMachineStatusWaitingForVolumeBinding)
+	for _, reason := range []string{"FailedCreate", "InvalidImageName", "ErrImagePull", "CreateFailed", "FailedMount", "CreateContainerConfigError"} {
+		waiting(reason, corev1.ConditionTrue)
+		expect(kubevirt.VirtualMachinePrintableStatus(reason))
+	}
+	waiting("CreateUnfinished", corev1.ConditionTrue)
+	expect(kubevirt.VirtualMachineStatusProvisioning)
+	waiting("", corev1.ConditionTrue)
 	fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) { pvc.Status.Phase = corev1.ClaimBound })
 	expect(kubevirt.VirtualMachineStatusStarting)
 	if got := index.Requests(t.Context(), g.r.client, new(kubevirt.VirtualMachineList), web.Namespace, index.PVC, pvc.Name); len(got) != 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/shim/fields"
+	podcondition "github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 )
 
@@ -119,6 +121,23 @@ func (s *suspends) follow(
 	return again, err
 }
 
+// ending reports whether the guest of an instance ends or has ended, which the instance does not say yet.
+func (s *suspends) ending(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) bool {
+	p := new(corev1.Pod)
+	err := s.live.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: pod.Current(vmi)}, p)
+	if err != nil {
+		return apierrors.IsNotFound(err)
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if c.Name == pod.Container && c.State.Terminated != nil {
+			return true
+		}
+	}
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == podcondition.VMReady && c.Status == corev1.ConditionFalse && c.Reason == podcondition.ReasonSuspended
+	})
+}
+
 // save has the node save the guest's memory, and end the guest.
 func (s *suspends) save(
 	ctx context.Context, vm *kubevirt.VirtualMachine, own *memory.Save, strategy kubevirt.VirtualMachineRunStrategy,
@@ -133,6 +152,8 @@ func (s *suspends) save(
 	}
 	container, why, err := s.saves.Mount(ctx, own)
 	switch {
+	case err != nil && s.ending(ctx, own.VMI):
+		return memory.Poll, nil // it has worked: no order reaches a guest that has ended
 	case err != nil:
 		return suspendRetry, err
 	case why != "":
@@ -141,6 +162,9 @@ func (s *suspends) save(
 		return memory.Poll, nil
 	}
 	saved, err := s.saves.Order(ctx, own, order.Save{Container: container, Begin: true, Suspend: true})
+	if err != nil && s.ending(ctx, own.VMI) {
+		return memory.Poll, nil
+	}
 	if err != nil {
 		return suspendRetry, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/memory"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
+	podcondition "github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
@@ -146,6 +147,33 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
+// TestSuspendEnds: no order reaches a guest that has ended, since its memory is saved. That is no error.
+func TestSuspendEnds(t *testing.T) {
+	for name, end := range map[string]func(*corev1.Pod){
+		"by the condition": func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: podcondition.VMReady, Status: corev1.ConditionFalse, Reason: podcondition.ReasonSuspended}}
+		},
+		"by the container": func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: pod.Container, State: corev1.ContainerState{Terminated: new(corev1.ContainerStateTerminated)}}}
+		},
+	} {
+		g, n := newSuspendRig(t, always)
+		g.annotate(pod.AnnotationSuspend, "true")
+		g.reconcile()
+		g.mounted()
+		n.fail = errors.New("container not found")
+		own := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: pod.Current(g.vmi())}}
+		end(own)
+		g.Add(t, own)
+		if again := g.reconcile().RequeueAfter; again != memory.Poll {
+			t.Errorf("%s: again in %s", name, again)
+		}
+		if c := g.failure(); c != nil {
+			t.Errorf("%s: failure %+v", name, c)
+		}
+	}
+}
+
 // TestSuspendFails: the guest runs on, and nothing is left of the attempt.
 func TestSuspendFails(t *testing.T) {
 	g, n := newSuspendRig(t, always)
@@ -153,6 +181,7 @@ func TestSuspendFails(t *testing.T) {
 	g.reconcile()
 	g.mounted()
 	n.fail = errors.New("a VM like this one cannot be resumed")
+	g.Add(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: pod.Current(g.vmi())}})
 	if again := g.reconcile().RequeueAfter; again != suspendRetry {
 		t.Errorf("again in %s", again)
 	}

@@ -135,7 +135,7 @@ func ready(v view) cond {
 	case v.phase() == kubevirt.Failed:
 		c.Reason, c.Message = kubevirt.GuestNotRunningReason, v.why()
 	case v.phase() == kubevirt.Succeeded:
-		c.Reason, c.Message = kubevirt.GuestNotRunningReason, "The guest has powered off."
+		c.Reason, c.Message = kubevirt.GuestNotRunningReason, v.poweredOff()
 	case v.phase() != kubevirt.Running && v.phase() != kubevirt.Unknown:
 		c.Reason, c.Message = kubevirt.GuestNotRunningReason, "Guest VM is not reported as running"
 	case v.phase() == kubevirt.Unknown:

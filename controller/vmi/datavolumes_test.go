@@ -105,9 +105,9 @@ func TestDataVolumeFilledForPod(t *testing.T) {
 		}
 	}
 	says(corev1.ConditionFalse, ReasonDataVolumeNotReady, "DataVolume default/data is in phase PendingPopulation")
-	g.cdi.State.Phase, g.cdi.State.Words = "CloneScheduled", "CloneSourceInUse: pod web uses it"
+	g.cdi.Phase, g.cdi.Words = "CloneScheduled", "CloneSourceInUse: pod web uses it"
 	says(corev1.ConditionFalse, ReasonDataVolumeNotReady, "is in phase CloneScheduled, progress unknown. CloneSourceInUse: pod web uses it")
-	g.cdi.State.Phase, g.cdi.State.Words, g.cdi.State.Error = "ImportInProgress", "", "got 404"
+	g.cdi.Phase, g.cdi.Words, g.cdi.Error = "ImportInProgress", "", "got 404"
 	says(corev1.ConditionFalse, ReasonDataVolumeFailed, "CDI cannot fill DataVolume default/data, and tries again: got 404")
 	if got := g.Events(); !strings.Contains(got, "Warning FailedDataVolumeImport") || !strings.Contains(got, "got 404") {
 		t.Errorf("no event of the error:\n%s", got)

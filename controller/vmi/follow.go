@@ -25,6 +25,7 @@ type follower struct {
 	config config.Source
 	views  interface {
 		viewer
+		unhealthy(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v view) (bool, error)
 		troubleInEvents(ctx context.Context, p *corev1.Pod) (*trouble, error)
 	}
 	pvcs interface {
@@ -98,6 +99,9 @@ func (f *follower) follow(
 		if err := f.pvcs.markFilled(ctx, pod.AsStarted(vmi, p), v.pvcs); err != nil {
 			return ctrl.Result{}, err
 		}
+	}
+	if v.unhealthy, err = f.views.unhealthy(ctx, vmi, v); err != nil {
+		return ctrl.Result{}, err
 	}
 	if err := f.label(ctx, vmi, p); err != nil {
 		return ctrl.Result{}, err

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -364,6 +365,62 @@ func TestSilentSandbox(t *testing.T) {
 	c := g.condition(kubevirt.VirtualMachineInstanceSynchronized)
 	if c == nil || c.Reason != "FailedMount" || c.Message != "no such Secret" {
 		t.Errorf("condition: %+v", c)
+	}
+}
+
+// TestUnfinished: a node that still makes the disks is no error, though the kubelet calls it one.
+func TestUnfinished(t *testing.T) {
+	g := newRig(t)
+	g.add()
+	g.reconcile()
+	p := g.onePod()
+	g.bind(p, "node1")
+	g.Events()
+	for _, progress := range []string{"10 %", "20 %"} {
+		fakecluster.Change(t, g.Cluster, p, func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+				Name: pod.Container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerError", Message: "unfinished"}},
+			}}
+			p.Status.Conditions = append(p.Status.Conditions[:1], corev1.PodCondition{
+				Type: condition.VMReady, Status: corev1.ConditionFalse, Reason: condition.ReasonUnfinished, Message: progress,
+			})
+		})
+		g.reconcile()
+		if c := g.condition(kubevirt.VirtualMachineInstanceSynchronized); c == nil || c.Reason != condition.ReasonUnfinished || c.Message != progress {
+			t.Errorf("condition: %+v", c)
+		}
+	}
+	if got := g.Events(); strings.Contains(got, "Warning") || strings.Contains(got, "20 %") || !strings.Contains(got, "10 %") {
+		t.Errorf("events: %s", got)
+	}
+}
+
+// TestLivenessFailed: a guest that the kubelet stops, since its liveness probe failed, has not just powered off.
+func TestLivenessFailed(t *testing.T) {
+	for code, want := range map[int32]string{
+		0:   "The VM's liveness probe failed, and the kubelet had the guest power off.",
+		137: "The VM's liveness probe failed, and the guest did not shut down in its grace period: exit code 137",
+	} {
+		g := newRig(t)
+		g.add(func(vmi *kubevirt.VirtualMachineInstance) { vmi.Spec.LivenessProbe = new(kubevirt.Probe) })
+		g.reconcile()
+		p := g.onePod()
+		g.bind(p, "node1")
+		g.state(p, running)
+		g.reconcile()
+		g.Events()
+		g.Add(t, &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "killing"}, InvolvedObject: corev1.ObjectReference{UID: p.UID},
+			Type: corev1.EventTypeNormal, Reason: "Killing", Message: "Container compute failed liveness probe, will be restarted",
+		})
+		g.state(p, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}})
+		g.reconcile()
+		if c := g.condition(kubevirt.VirtualMachineInstanceReady); c == nil || c.Message != want {
+			t.Errorf("condition: %+v; want %s", c, want)
+		}
+		if got := g.Events(); !strings.Contains(got, "liveness probe failed") {
+			t.Errorf("events: %s", got)
+		}
 	}
 }
 

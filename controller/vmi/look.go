@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -47,6 +48,16 @@ func (s *views) look(ctx context.Context, p *corev1.Pod) (view, error) {
 		v.node = readNode(n)
 	}
 	return v, nil
+}
+
+// unhealthy reports whether the kubelet ended the guest of an instance since its liveness probe failed, and not its pod.
+func (s *views) unhealthy(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v view) (bool, error) {
+	phase := v.phase()
+	if vmi.Spec.LivenessProbe == nil || vmi.IsFinal() || v.pod == nil || v.pod.DeletionTimestamp != nil ||
+		phase != kubevirt.Succeeded && phase != kubevirt.Failed {
+		return false, nil
+	}
+	return livenessFailed(ctx, s.live, v.pod)
 }
 
 // troubleInEvents returns the last failure of a pod's sandbox or volumes; nil for

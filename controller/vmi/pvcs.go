@@ -14,6 +14,9 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
+// ReasonPreviousRunning is the reason of an instance that waits for the end of an earlier one of its name.
+const ReasonPreviousRunning = "PreviousInstanceRunning"
+
 // Reasons why an instance waits for its PVCs.
 const (
 	// These are KubeVirt's.

@@ -94,7 +94,7 @@ func (r *Reconciler) step(
 		return r.maker.lost(ctx, vmi)
 	case previous != "":
 		return ctrl.Result{}, r.reports.report(ctx, vmi, view{trouble: &trouble{
-			reason:  "PreviousInstanceRunning",
+			reason:  ReasonPreviousRunning,
 			message: fmt.Sprintf("Pod %s of an earlier instance of this name has not ended yet.", previous),
 		}})
 	}

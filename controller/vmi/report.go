@@ -97,7 +97,7 @@ func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 		switch {
 		case now.Type == podScheduled: // the scheduler warns on the pod; KubeVirt has no warning on the instance
 			all = append(all, item{corev1.EventTypeNormal, "FailedScheduling", "Run", now.Message})
-		case now.Reason == ReasonDataVolumeNotReady: // nothing is wrong
+		case now.Reason == ReasonDataVolumeNotReady, now.Reason == condition.ReasonUnfinished: // nothing is wrong
 			all = append(all, item{corev1.EventTypeNormal, now.Reason, "Run", now.Message})
 		default:
 			warn(now.Reason, now.Message)
@@ -152,16 +152,27 @@ func sameTrouble(a, b cond) bool {
 	if pull(a) && pull(b) {
 		return true
 	}
-	if a.Reason == ReasonDataVolumeNotReady && a.Reason == b.Reason { // only the progress differs
+	if (a.Reason == ReasonDataVolumeNotReady || a.Reason == condition.ReasonUnfinished) && a.Reason == b.Reason { // only the progress differs
 		return true
 	}
 	return a.Status == b.Status && a.Message == b.Message && (a.Reason == b.Reason || a.Message != "")
+}
+
+// poweredOff says why a guest has powered off.
+func (v view) poweredOff() string {
+	if v.unhealthy {
+		return "The VM's liveness probe failed, and the kubelet had the guest power off."
+	}
+	return "The guest has powered off."
 }
 
 // shutDown returns the text about a guest that has powered off.
 func (v view) shutDown() string {
 	if v.disrupted() {
 		return "The VirtualMachineInstance was shut down: " + v.disruption()
+	}
+	if v.unhealthy {
+		return "The VirtualMachineInstance was shut down: its liveness probe failed."
 	}
 	return "The VirtualMachineInstance was shut down."
 }
@@ -185,6 +196,8 @@ func (v view) why() string {
 	case v.disrupted() && !v.node.outOfService:
 		return fmt.Sprintf("The guest did not shut down in its grace period, and was powered off (exit code %d): %s",
 			c.Terminated.ExitCode, v.disruption())
+	case v.unhealthy && c != nil && c.Terminated != nil:
+		return fmt.Sprintf("The VM's liveness probe failed, and the guest did not shut down in its grace period: exit code %d", c.Terminated.ExitCode)
 	case c != nil && c.Terminated != nil:
 		return fmt.Sprintf("The VirtualMachineInstance crashed: exit code %d, %s: %s",
 			c.Terminated.ExitCode, c.Terminated.Reason, c.Terminated.Message)

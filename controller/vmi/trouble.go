@@ -3,6 +3,8 @@ package vmi
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,11 +32,15 @@ func (v view) find() *trouble {
 	if v.trouble != nil {
 		return v.trouble
 	}
+	refused := v.refused()
+	if refused != nil && refused.reason == condition.ReasonUnfinished {
+		return refused // which the kubelet takes for an error
+	}
 	if t := v.waitingTrouble(); t != nil {
 		return t
 	}
-	if t := v.refused(); t != nil {
-		return t
+	if refused != nil {
+		return refused
 	}
 	return v.unfilled
 }
@@ -47,7 +53,7 @@ func (v view) refused() *trouble {
 	}
 	c := conditionOf(v.pod, condition.VMReady)
 	if c == nil || c.Status != corev1.ConditionFalse ||
-		(c.Reason != condition.ReasonCreateFailed && c.Reason != condition.ReasonStartFailed) {
+		!slices.Contains([]string{condition.ReasonCreateFailed, condition.ReasonUnfinished, condition.ReasonStartFailed}, c.Reason) {
 		return nil
 	}
 	return &trouble{reason: c.Reason, message: c.Message}
@@ -117,6 +123,22 @@ func lastFailure(ctx context.Context, live client.Reader, p *corev1.Pod) (*troub
 		return nil, nil
 	}
 	return &trouble{reason: last.Reason, message: last.Message}, nil
+}
+
+// reasonKilling is the kubelet's, of an event about a container that it stops.
+const reasonKilling = "Killing"
+
+// livenessFailed reports whether the kubelet stopped a pod's VM since its liveness probe failed. Only an event says so.
+func livenessFailed(ctx context.Context, live client.Reader, p *corev1.Pod) (bool, error) {
+	var list corev1.EventList
+	err := live.List(ctx, &list, client.InNamespace(p.Namespace), client.Limit(maxEvents),
+		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("involvedObject.uid", string(p.UID))})
+	if err != nil {
+		return false, fmt.Errorf("list events of pod %s: %w", p.Name, err)
+	}
+	return slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
+		return e.Reason == reasonKilling && strings.Contains(e.Message, "failed liveness probe")
+	}), nil
 }
 
 // when returns when an event was last seen. Several fields can have that time.

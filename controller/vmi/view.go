@@ -25,6 +25,8 @@ type view struct {
 	unwritten string
 	// unmet is which field of the instance keeps its pod off all nodes.
 	unmet string
+	// unhealthy says that the kubelet stopped the guest, since its liveness probe failed.
+	unhealthy bool
 	// unresized is why the API server refused to resize the pod.
 	unresized string
 	// pvcs are the instance's PVCs, once its guest runs.

@@ -53,6 +53,8 @@ const (
 	// ReasonCreateFailed: the node refused the container, or failed to create it.
 	// The kubelet retries.
 	ReasonCreateFailed = "CreateFailed"
+	// ReasonUnfinished: the node still makes the VM's disks, and the kubelet asks again.
+	ReasonUnfinished = "CreateUnfinished"
 	// ReasonCompleted: the guest has powered off.
 	ReasonCompleted = "Completed"
 	// ReasonError: the guest was ended, or ended by an error.

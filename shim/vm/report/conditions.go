@@ -145,8 +145,12 @@ func (c *Conditions) RefuseContainer(sandbox record.Sandbox, err error) {
 	if !ok || errors.Is(err, vmerrors.ErrNotVM) || errors.Is(err, vmerrors.ErrExists) {
 		return
 	}
+	reason := condition.ReasonCreateFailed
+	if errors.Is(err, vmerrors.ErrUnfinished) {
+		reason = condition.ReasonUnfinished
+	}
 	c.table.IfSandbox(sandbox.ID, func() {
-		c.writer.Set(pod, podstatus.Facts{Reason: condition.ReasonCreateFailed, Message: err.Error()})
+		c.writer.Set(pod, podstatus.Facts{Reason: reason, Message: err.Error()})
 	})
 }
 

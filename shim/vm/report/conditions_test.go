@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -170,6 +171,10 @@ func TestConditionsOfRefusals(t *testing.T) {
 	want := podstatus.Facts{Reason: condition.ReasonCreateFailed, Message: "no room"}
 	if f, how, ok := n.writer.Of("pod-a"); !ok || how != "" || f != want {
 		t.Errorf("%q: %+v", how, f)
+	}
+	n.conditions.RefuseContainer(sandbox, fmt.Errorf("container a: %w: 10 %%", vmerrors.ErrUnfinished))
+	if f, _, _ := n.writer.Of("pod-a"); f.Reason != condition.ReasonUnfinished {
+		t.Errorf("work that goes on: %+v", f)
 	}
 	n.conditions.ForgetPod(sandbox.Config.Value)
 	if _, _, ok := n.writer.Of("pod-a"); ok {
