@@ -53,8 +53,12 @@ func (r *Reconciler) createDataVolumes(ctx context.Context, vm *kubevirt.Virtual
 	for i := range vm.Spec.DataVolumeTemplates {
 		t := &vm.Spec.DataVolumeTemplates[i]
 		key := client.ObjectKey{Namespace: vm.Namespace, Name: t.Name}
-		err := r.client.Get(ctx, key, new(corev1.PersistentVolumeClaim))
+		has := new(corev1.PersistentVolumeClaim)
+		err := r.client.Get(ctx, key, has)
 		if err == nil {
+			if err := r.correctOrigin(ctx, vm, t, has); err != nil {
+				return err
+			}
 			continue
 		}
 		if !apierrors.IsNotFound(err) {
@@ -129,6 +133,32 @@ func (r *Reconciler) createPVC(ctx context.Context, vm *kubevirt.VirtualMachine,
 	}
 	r.events.Eventf(vm, pvc, corev1.EventTypeNormal, "SuccessfulDataVolumeCreate", "Create",
 		"Created PVC %s, since the cluster has no DataVolumes", t.Name)
+	return nil
+}
+
+// correctOrigin has a PVC of a template that no node has filled yet be a copy of the image that the template names now.
+func (r *Reconciler) correctOrigin(
+	ctx context.Context, vm *kubevirt.VirtualMachine, t *kubevirt.DataVolumeTemplateSpec, pvc *corev1.PersistentVolumeClaim,
+) error {
+	image, key := originOf(t), client.ObjectKeyFromObject(pvc)
+	differs := func() bool { was := pod.Unfilled(pvc); return was != "" && was != image }
+	if image == "" || !differs() {
+		return nil
+	}
+	if err := r.live.Get(ctx, key, pvc); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("read PVC %s: %w", key, err))
+	}
+	if !differs() || !metav1.IsControlledBy(pvc, vm) || pvc.DeletionTimestamp != nil {
+		return nil
+	}
+	before := pvc.DeepCopy()
+	metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, annotationOrigin, image)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.client.Patch(ctx, pvc, patch); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("write the image of PVC %s: %w", key, err))
+	}
+	r.events.Eventf(vm, pvc, corev1.EventTypeNormal, "ImageChanged", "Create",
+		"The next start makes PVC %s a copy of image %s; restart the VM if its instance waits for another image", t.Name, image)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	cdi "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -161,8 +162,12 @@ func TestPVCOfTemplate(t *testing.T) {
 		if !g.Exists(t, pvc) {
 			t.Fatalf("%s: no PVC", tt.spec)
 		}
+		size := "2156Mi" // 95 % of which is 2 GiB
+		if strings.HasPrefix(tt.spec, `{"pvc"`) || tt.from != "" {
+			size = "2Gi"
+		}
 		if !metav1.IsControlledBy(pvc, g.vm()) || pvc.Labels[kubevirt.CreatedByLabel] != string(g.vm().UID) || pvc.Annotations[pod.AnnotationOrigin] != tt.origin ||
-			len(pvc.Spec.AccessModes) != 1 || pvc.Spec.Resources.Requests.Storage().String() != "2Gi" {
+			len(pvc.Spec.AccessModes) != 1 || pvc.Spec.Resources.Requests.Storage().String() != size {
 			t.Errorf("%s: %+v", tt.spec, pvc)
 		}
 		if asked := strings.Contains(tt.spec, `"preallocation": true`); pod.Preallocated(pvc) != asked {
@@ -180,6 +185,51 @@ func TestPVCOfTemplate(t *testing.T) {
 			t.Errorf("%s: written again: %s", tt.spec, got)
 		}
 	}
+}
+
+// TestOverhead: the disk that a node makes on a PVC with a file system has the size that the template's storage names.
+func TestOverhead(t *testing.T) {
+	const mebibyte = 1 << 20
+	for _, size := range []string{"256Mi", "1Gi", "10Gi", "1Ti", "1G", "1"} {
+		spec := corev1.PersistentVolumeClaimSpec{}
+		asked := resource.MustParse(size)
+		spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: asked}
+		addOverhead(&spec)
+		total := spec.Resources.Requests.Storage().Value()
+		if disk := total / 100 * 95 / mebibyte * mebibyte; disk < asked.Value() || disk > asked.Value()+3*mebibyte || total%mebibyte != 0 {
+			t.Errorf("%s: a PVC of %d bytes has a disk of %d", size, total, disk)
+		}
+		block := corev1.PersistentVolumeClaimSpec{VolumeMode: new(corev1.PersistentVolumeBlock)}
+		block.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: asked}
+		if addOverhead(&block); !block.Resources.Requests.Storage().Equal(asked) {
+			t.Errorf("%s: a device of %s", size, block.Resources.Requests.Storage())
+		}
+	}
+}
+
+// TestCorrectedImage: a PVC that no node has filled takes the image that its template names now; one that is filled stays.
+func TestCorrectedImage(t *testing.T) {
+	g := newRig(t)
+	g.r.dataVolumes = fakeDataVolumes(nil)
+	g.add(kubevirt.RunStrategyAlways, ofTemplate(t, `{`+storage+`, "source": {"registry": {"url": "docker://registry.example.com/gest:1"}}}`))
+	g.reconcile()
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "data"}}
+	correct := func(image, want string) {
+		t.Helper()
+		fakecluster.Change(t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) {
+			vm.Spec.DataVolumeTemplates[0].Spec.Source.Registry.URL = new("docker://" + image)
+		})
+		g.reconcile()
+		if !g.Exists(t, pvc) || pvc.Annotations[pod.AnnotationOrigin] != want {
+			t.Errorf("image %s, want %s", pvc.Annotations[pod.AnnotationOrigin], want)
+		}
+	}
+	correct("registry.example.com/guest:1", "registry.example.com/guest:1")
+	if events := g.Events(); !strings.Contains(events, "ImageChanged") {
+		t.Errorf("events: %s", events)
+	}
+	fakecluster.Change(t, g.Cluster, pvc, func(c *corev1.PersistentVolumeClaim) { c.Annotations[pod.AnnotationFilled] = "true" })
+	correct("registry.example.com/guest:2", "registry.example.com/guest:1")
 }
 
 // TestDataVolumeOfTemplate: in a cluster with CDI a template becomes a DataVolume.

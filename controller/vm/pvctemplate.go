@@ -3,9 +3,11 @@ package vm
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
@@ -44,7 +46,34 @@ func pvcOf(namespace string, t *kubevirt.DataVolumeTemplateSpec) (*corev1.Persis
 	if pvc.Spec.Resources.Requests.Storage().IsZero() {
 		return nil, fmt.Errorf("%s.resources.requests.storage: required, since the cluster has no CDI to compute it", storageField(t))
 	}
+	if t.Spec.PVC == nil && sizedByDisk(t) {
+		addOverhead(&pvc.Spec)
+	}
 	return pvc, nil
+}
+
+// sizedByDisk reports whether the size that a template names is that of the disk which a node makes on the PVC.
+func sizedByDisk(t *kubevirt.DataVolumeTemplateSpec) bool {
+	s := t.Spec.Source
+	return s != nil && (s.Blank != nil || s.Registry != nil) && t.Spec.Storage.VolumeName == "" && t.Spec.Storage.Selector == nil
+}
+
+// addOverhead makes a PVC with a file system so large that the disk has the size that the PVC asked for: a node leaves a
+// twentieth of the PVC to the file system. As with CDI, this is for spec.storage; spec.pvc has the PVC's size.
+func addOverhead(spec *corev1.PersistentVolumeClaimSpec) {
+	if spec.VolumeMode != nil && *spec.VolumeMode == corev1.PersistentVolumeBlock {
+		return
+	}
+	size := wholeMebibytes(spec.Resources.Requests.Storage().Value())
+	total := resource.NewQuantity(wholeMebibytes((size+94)/95*100), resource.BinarySI)
+	spec.Resources.Requests = maps.Clone(spec.Resources.Requests)
+	spec.Resources.Requests[corev1.ResourceStorage] = *total
+}
+
+// wholeMebibytes rounds a size in bytes up to a MiB.
+func wholeMebibytes(size int64) int64 {
+	const mebibyte = 1 << 20
+	return (size + mebibyte - 1) / mebibyte * mebibyte
 }
 
 func storageField(t *kubevirt.DataVolumeTemplateSpec) string {

@@ -118,12 +118,9 @@ func status(vm *kubevirt.VirtualMachine, o outcome, now time.Time) kubevirt.Virt
 	s.Created = o.vmi != nil
 	s.Ready = o.vmi != nil && isTrue(o.vmi, kubevirt.VirtualMachineInstanceReady)
 	s.StartFailure = o.startFailure
-	s.DesiredGeneration = vm.Generation
-	if o.vmi != nil {
-		if g := generationOf(o.vmi); g != 0 {
-			s.ObservedGeneration = g
-		}
-	}
+	// kubectl wait ignores conditions of a generation that is not observed. What the instance does not have yet is in the
+	// condition RestartRequired.
+	s.DesiredGeneration, s.ObservedGeneration = vm.Generation, vm.Generation
 	// The status has the strategy once it has taken effect.
 	if o.strategy != "" && (o.vmi != nil || !o.wanted) {
 		s.RunStrategy = o.strategy
