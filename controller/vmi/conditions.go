@@ -152,6 +152,9 @@ func ready(v view) cond {
 	default:
 		if paused := v.trueCondition(condition.Paused); paused != nil {
 			c.Reason, c.Message = paused.Reason, "the guest is paused"
+			if paused.Message != "" {
+				c.Message += ": " + paused.Message
+			}
 			return c
 		}
 		p := conditionOf(v.pod, corev1.PodReady)

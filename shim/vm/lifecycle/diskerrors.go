@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,16 +16,17 @@ import (
 // diskErrors resumes guests that QEMU has stopped at a disk error, mostly because
 // the node's disk is full.
 type diskErrors struct {
-	observer Observer
-	domains  starter
-	moves    Moves
-	tasks    *background.Tasks
-	log      *slog.Logger
-	busy     table.PerVM[*atomic.Bool]
+	observer   Observer
+	domains    starter
+	conditions Conditions
+	moves      Moves
+	tasks      *background.Tasks
+	log        *slog.Logger
+	busy       table.PerVM[*atomic.Bool]
 }
 
 func newDiskErrors(o Options) *diskErrors {
-	d := &diskErrors{observer: o.Observer, domains: o.Domains, moves: o.Moves, tasks: o.Tasks, log: o.Logger}
+	d := &diskErrors{observer: o.Observer, domains: o.Domains, conditions: o.Conditions, moves: o.Moves, tasks: o.Tasks, log: o.Logger}
 	d.busy.New = func(*table.VM) *atomic.Bool { return &atomic.Bool{} }
 	return d
 }
@@ -39,15 +41,48 @@ func (d *diskErrors) resume(v *table.VM) {
 	if !d.busy.Of(v).CompareAndSwap(false, true) {
 		return // it is being tried
 	}
-	log := table.Logger(d.log, v.Record())
-	log.Error("the guest is stopped, since its disk fails: check whether the node's disk is full, or an iSCSI target " +
-		"or Ceph is away; the guest goes on as soon as its disk works")
 	d.tasks.Run(func(ctx context.Context) {
+		d.report(ctx, v)
 		if d.try(ctx, v) {
 			return
 		}
 		d.tasks.Retry(resumePause, v.Exited(), func(ctx context.Context) bool { return d.try(ctx, v) })
 	})
+}
+
+// findTime bounds the search for the disk that fails.
+const findTime = 10 * time.Second
+
+// report reports which disk has stopped a guest, in the log and in the pod's conditions.
+func (d *diskErrors) report(ctx context.Context, v *table.VM) {
+	r := v.Record()
+	disks := "a disk, which libvirt does not name"
+	ctx, cancel := background.AtMost(ctx, findTime)
+	defer cancel()
+	if found, err := d.observer.DiskErrors(ctx, r.Domain.UUID); err != nil {
+		table.Logger(d.log, r).Debug("finding the disk that fails failed", "error", err)
+	} else if named := failingDisks(r, found); named != "" {
+		disks = named
+	}
+	table.Logger(d.log, r).Error("the guest is stopped, since its disk fails: check whether the node's disk is full, or an iSCSI target "+
+		"or Ceph is away; the guest goes on as soon as its disk works", "disk", disks)
+	d.conditions.SetDiskError(v, "I/O error on "+disks)
+}
+
+// failingDisks names the disks of a VM that fail, by their names in the spec. found has their targets, and whether they
+// have no space left.
+func failingDisks(r record.Container, found map[string]bool) string {
+	var all []string
+	for _, disk := range r.Spec.Disks {
+		full, fails := found[disk.Target]
+		switch {
+		case full:
+			all = append(all, "disk "+disk.Name+": no space left on its storage")
+		case fails:
+			all = append(all, "disk "+disk.Name)
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // try lets a stopped guest run, and reports whether that was not needed any more.

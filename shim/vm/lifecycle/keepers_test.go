@@ -85,6 +85,10 @@ func TestDiskError(t *testing.T) {
 		if s := n.conditions.StateOf(id); s.Reason != domain.ReasonIOError {
 			t.Errorf("the pod's condition says %+v", s)
 		}
+		want := "I/O error on disk " + n.rec(t, id).Spec.Disks[0].Name + ": no space left on its storage"
+		if got := n.conditions.DiskError(id); got != want {
+			t.Errorf("the disk that fails: %q, want %q", got, want)
+		}
 		n.libvirt.SetAway(true)
 		time.Sleep(20 * time.Second)
 		n.script.Fail("Libvirt.Resume", nil)

@@ -64,6 +64,8 @@ type Observer interface {
 	State(ctx context.Context, uuid string) (domain.State, error)
 	Domains(ctx context.Context) ([]domain.Info, error)
 	MachineType(ctx context.Context, uuid string) (string, error)
+	// DiskErrors returns the targets of the disks that fail, and whether they have no space left.
+	DiskErrors(ctx context.Context, uuid string) (map[string]bool, error)
 }
 
 // Host reports what libvirt offers the node's VMs; [domain.Host].
@@ -288,6 +290,8 @@ type Conditions interface {
 	Paused(v *table.VM) domain.Reason
 	// SetImpaired reports what a guest that runs has lost, and what to do.
 	SetImpaired(v *table.VM, message string)
+	// SetDiskError reports which disk has stopped the guest.
+	SetDiskError(v *table.VM, message string)
 	RefuseContainer(sandbox record.Sandbox, err error)
 }
 

@@ -46,6 +46,8 @@ type Conditions struct {
 	paused table.PerVM[*atomic.Pointer[domain.Reason]]
 	// unsettled says what to do about a guest that a migration has paused; nil if nothing.
 	unsettled table.PerVM[*atomic.Pointer[string]]
+	// failing says which disk has stopped the guest; nil if none has.
+	failing table.PerVM[*atomic.Pointer[string]]
 	// impaired says what a guest that runs has lost; nil if nothing.
 	impaired table.PerVM[*atomic.Pointer[string]]
 }
@@ -56,6 +58,7 @@ func NewConditions(t *table.Table, w writer, a agents, stays func(record.Contain
 	c := &Conditions{table: t, writer: w, agents: a, stays: stays}
 	c.paused.New = func(*table.VM) *atomic.Pointer[domain.Reason] { return &atomic.Pointer[domain.Reason]{} }
 	c.unsettled.New = func(*table.VM) *atomic.Pointer[string] { return &atomic.Pointer[string]{} }
+	c.failing.New = func(*table.VM) *atomic.Pointer[string] { return &atomic.Pointer[string]{} }
 	c.impaired.New = func(*table.VM) *atomic.Pointer[string] { return &atomic.Pointer[string]{} }
 	return c
 }
@@ -96,6 +99,12 @@ func (c *Conditions) SetState(v *table.VM, s domain.State) {
 // no end; an empty message reports that it has one.
 func (c *Conditions) SetUnsettled(v *table.VM, message string) {
 	c.unsettled.Of(v).Store(&message)
+	c.Update(v)
+}
+
+// SetDiskError reports which disk has stopped the guest.
+func (c *Conditions) SetDiskError(v *table.VM, message string) {
+	c.failing.Of(v).Store(&message)
 	c.Update(v)
 }
 

@@ -45,6 +45,13 @@ func TestConditionsOfAVM(t *testing.T) {
 			t.Errorf("paused for %s: %+v", reason, f)
 		}
 	}
+	n.conditions.SetDiskError(v, "I/O error on disk root")
+	for reason, want := range map[domain.Reason]string{domain.ReasonIOError: "I/O error on disk root", domain.ReasonUser: ""} {
+		n.conditions.SetState(v, domain.State{Status: domain.StatusPaused, Reason: reason})
+		if f, _, _ := n.writer.Of("pod-a"); f.Message != want {
+			t.Errorf("paused for %s: message %q", reason, f.Message)
+		}
+	}
 	n.conditions.SetState(v, domain.State{Status: domain.StatusPaused, Reason: domain.ReasonShutdown}) // it is about to end
 	if n.conditions.Paused(v) != domain.ReasonNone {
 		t.Error("a guest that powers off is paused")

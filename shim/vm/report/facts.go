@@ -41,6 +41,9 @@ func (c *Conditions) state(v *table.VM, r record.Container) podstatus.Facts {
 	f.Machine.Movable = f.Machine.Stays == ""
 	if paused := pausedReason(*c.paused.Of(v).Load()); paused != "" {
 		f.Ready, f.Reason, f.Machine.Paused = false, paused, paused
+		if message := c.failing.Of(v).Load(); message != nil && paused == condition.ReasonPausedIOError {
+			f.Message = *message
+		}
 		if message := c.unsettled.Of(v).Load(); message != nil && *message != "" {
 			f.Reason, f.Machine.Paused, f.Message = condition.ReasonPausedMigration, condition.ReasonPausedMigration, *message
 		}

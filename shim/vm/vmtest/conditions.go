@@ -18,11 +18,12 @@ type Conditions struct {
 	refused []error
 	gone    []string
 	lost    map[string]string
+	disks   map[string]string
 }
 
 // NewConditions returns Conditions on which nothing was reported.
 func NewConditions() *Conditions {
-	return &Conditions{states: map[string]domain.State{}, updates: map[string]record.State{}, lost: map[string]string{}}
+	return &Conditions{states: map[string]domain.State{}, updates: map[string]record.State{}, lost: map[string]string{}, disks: map[string]string{}}
 }
 
 // Update implements report's.
@@ -54,6 +55,20 @@ func (c *Conditions) SetImpaired(v *table.VM, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lost[v.Record().ID] = message
+}
+
+// SetDiskError implements report's.
+func (c *Conditions) SetDiskError(v *table.VM, message string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.disks[v.Record().ID] = message
+}
+
+// DiskError returns what was reported last of the disk that has stopped a VM's guest.
+func (c *Conditions) DiskError(id string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.disks[id]
 }
 
 // Impaired returns what was reported last that a VM's guest has lost.

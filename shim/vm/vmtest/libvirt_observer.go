@@ -52,6 +52,21 @@ func (o *Observer) MachineType(ctx context.Context, uuid string) (string, error)
 	return machine, err
 }
 
+// DiskErrors implements domain's. Of a guest that a disk error stopped, the first disk has no space left.
+func (o *Observer) DiskErrors(ctx context.Context, uuid string) (map[string]bool, error) {
+	l := o.libvirt
+	d, err := l.on(ctx, "DiskErrors", uuid)
+	if err != nil {
+		return nil, err
+	}
+	defer l.mu.Unlock()
+	all := map[string]bool{}
+	if d.state.Reason == domain.ReasonIOError {
+		all["sda"], all["vda"] = true, true // the first disk of each bus
+	}
+	return all, nil
+}
+
 // AgentConnected implements domain's.
 func (o *Observer) AgentConnected(ctx context.Context, uuid string) (bool, error) {
 	l := o.libvirt
