@@ -99,6 +99,7 @@ func trimPod(p *corev1.Pod) {
 	p.Annotations, p.Labels = nil, nil
 	kept := []string{
 		vmi.AnnotationNetworkStatus, vmi.AnnotationNoGuest, vmspec.AnnotationNetworkDisks, vmspec.AnnotationCopiedVolumes, pod.AnnotationEvictionInProgress, pod.AnnotationBackupHook, pod.AnnotationLinks, pod.AnnotationNetworks, pod.AnnotationStartCards, pod.AnnotationPluggedCards,
+		pod.AnnotationReserved,
 	}
 	if annotations[order.Annotation] != "" { // of a guest that has moved, which has kept its MAC addresses
 		kept = append(kept, order.Annotation, vmspec.AnnotationVMI)

@@ -6,6 +6,7 @@ package config
 
 import (
 	"slices"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,6 +67,19 @@ func (c Config) developer() kubevirt.DeveloperConfiguration {
 		return *d
 	}
 	return kubevirt.DeveloperConfiguration{}
+}
+
+// Emulates reports whether nodes without KVM may run guests.
+func (c Config) Emulates() bool { return c.developer().UseEmulation }
+
+// OverheadRatio returns the factor by which QEMU's needs beside the guest's memory count.
+func (c Config) OverheadRatio() float64 {
+	if text := c.Given.AdditionalGuestMemoryOverheadRatio; text != nil {
+		if ratio, err := strconv.ParseFloat(*text, 64); err == nil { // package installation has checked it
+			return ratio
+		}
+	}
+	return 1
 }
 
 // StateClass returns the storage class of PVCs with VMs' persistent state; "" for the cluster's default.

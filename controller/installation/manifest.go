@@ -37,6 +37,7 @@ func Works() fields.Supported {
 		}
 	}
 	add("configuration.",
+		fields.At("additionalGuestMemoryOverheadRatio", fields.Match(`[0-9]{1,3}(\.[0-9]{1,9})?`, fields.MaxLabel)),
 		fields.At("cpuModel", vmi.Takes("domain.cpu.model")),
 		fields.At("cpuRequest", fields.Quantity),
 		fields.At("emulatedMachines[]", pattern),
@@ -60,6 +61,7 @@ func Works() fields.Supported {
 		fields.At("featureGates", fields.List(maxGates)),
 		fields.At("featureGates[]", fields.Match(`[A-Za-z0-9]+`, fields.MaxLabel)),
 		fields.At("memoryOvercommit", fields.Integer(leastPercent, maxPercent)),
+		fields.At("useEmulation", fields.Boolean),
 	)
 	add("configuration.liveUpdateConfiguration.",
 		fields.At("maxCpuSockets", fields.Integer(1, vmspec.MaxVCPUs)),
@@ -196,7 +198,6 @@ func Harmless() fields.Supported {
 	}
 	add("configuration.developerConfiguration.",
 		fields.At("clusterProfiler", fields.Only(false)),
-		fields.At("useEmulation", fields.Boolean),
 	)
 	for _, part := range []string{"API", "Controller", "Handler", "Launcher", "Operator", "SynchronizationController"} {
 		add("configuration.developerConfiguration.logVerbosity.", fields.At("virt"+part, fields.Integer(0, maxRatio)))

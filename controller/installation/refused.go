@@ -14,7 +14,6 @@ func hints() map[string]string {
 		"use scheduling of the RuntimeClass":                     "workloads",
 
 		"set imagePullPolicy of each containerDisk":                 "configuration.imagePullPolicy",
-		"the RuntimeClass sets the overhead":                        "configuration.additionalGuestMemoryOverheadRatio",
 		"use -runtime-class of nodevirt-controller":                 "configuration.defaultRuntimeClass",
 		"set architecture of each VM":                               "configuration.architectureConfiguration.defaultArchitecture",
 		"there is no pod of KubeVirt's launcher":                    "configuration.selinuxLauncherType configuration.seccompConfiguration",

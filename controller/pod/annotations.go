@@ -27,6 +27,7 @@ var kept = []string{
 	AnnotationHotplugged,
 	AnnotationCards,
 	AnnotationResume,
+	AnnotationReserved,
 }
 
 // Annotations of Kubernetes' descheduler, as of KubeVirt's pods. Their values mean nothing.

@@ -32,7 +32,7 @@ func Consumer(
 	if node := vmi.Status.NodeName; node != "" {
 		PlaceOn(&spec, node)
 	} else {
-		asVM(&spec, vmi.Spec.DeepCopy(), scheduling, around)
+		asVM(&spec, withOverhead(vmi, around).Spec.DeepCopy(), scheduling, around)
 	}
 	spec.PriorityClassName = vmi.Spec.PriorityClassName
 	return &corev1.Pod{

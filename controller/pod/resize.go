@@ -20,9 +20,9 @@ type Size struct {
 	Memory  int64
 }
 
-// SizeIn returns what the guest has, if these limits are applied to its container. An instance's
-// limits are exactly its size, see [New], and the node adds to both alike.
-func SizeIn(s *kubevirt.VirtualMachineInstanceSpec, limits corev1.ResourceList) Size {
+// SizeIn returns what the guest has, if these limits are applied to the container of its pod. An instance's
+// limits are exactly its size and what is QEMU's, see [New], and the node adds to both alike.
+func SizeIn(s *kubevirt.VirtualMachineInstanceSpec, p *corev1.Pod, limits corev1.ResourceList) Size {
 	vm, _ := vmspec.Preview(field.NewPath("spec"), s)
 	var size Size
 	if cpu, limited := limits[corev1.ResourceCPU]; limited && vm.CPU.MaxSockets > 0 {
@@ -30,7 +30,7 @@ func SizeIn(s *kubevirt.VirtualMachineInstanceSpec, limits corev1.ResourceList) 
 		size.Sockets = uint32(max(1, min(sockets, int64(vm.CPU.MaxSockets))))
 	}
 	if memory, limited := limits[corev1.ResourceMemory]; limited && vm.MaxMemory > 0 {
-		size.Memory = min(memory.Value()-vm.AddedOverhead, vm.MaxMemory)
+		size.Memory = min(memory.Value()-reserved(p, vm), vm.MaxMemory)
 	}
 	return size
 }
@@ -41,7 +41,7 @@ func Wanted(s *kubevirt.VirtualMachineInstanceSpec) Size {
 	vm, _ := vmspec.Preview(field.NewPath("spec"), s)
 	limitToSize(&r, vm)
 	reserve(&r, vm)
-	return SizeIn(s, r.Limits)
+	return SizeIn(s, new(corev1.Pod), r.Limits)
 }
 
 // Resize returns the pod's resources for what an instance's spec asks for: those that are too small
@@ -53,7 +53,7 @@ func Resize(p *corev1.Pod, s *kubevirt.VirtualMachineInstanceSpec) (r corev1.Res
 			p.Spec.Containers[i].Resources.DeepCopyInto(&r)
 		}
 	}
-	has, wants := SizeIn(s, r.Limits), Wanted(s)
+	has, wants := SizeIn(s, p, r.Limits), Wanted(s)
 	if has.Sockets > 0 && wants.Sockets > has.Sockets {
 		more := int64(wants.Sockets-has.Sockets) * perSocket(s)
 		add(r.Limits, corev1.ResourceCPU, *resource.NewQuantity(more, resource.DecimalSI))

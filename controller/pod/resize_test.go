@@ -57,7 +57,7 @@ func TestResizeWithReservedOverhead(t *testing.T) {
 		return s
 	}
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: Container, Resources: resources(of("1Gi"), Surroundings{})}}}}
-	if got := SizeIn(of("1Gi"), p.Spec.Containers[0].Resources.Limits); got != (Size{1, 1 << 30}) {
+	if got := SizeIn(of("1Gi"), p, p.Spec.Containers[0].Resources.Limits); got != (Size{1, 1 << 30}) {
 		t.Errorf("its size is %+v", got)
 	}
 	if _, changed := Resize(p, of("1Gi")); changed {
@@ -73,12 +73,12 @@ func TestSizeIn(t *testing.T) {
 	for limits, want := range map[[2]string]Size{
 		{"2", "1Gi"}: {1, 1 << 30}, {"5", "1536Mi"}: {2, 1536 << 20}, {"100", "1Ti"}: {4, 4 << 30}, {"100m", "1Gi"}: {1, 1 << 30},
 	} {
-		if got := SizeIn(resizable(1, "1Gi"), list(limits[0], limits[1])); got != want {
+		if got := SizeIn(resizable(1, "1Gi"), new(corev1.Pod), list(limits[0], limits[1])); got != want {
 			t.Errorf("%v: %+v, want %+v", limits, got, want)
 		}
 	}
 	plain := &kubevirt.VirtualMachineInstanceSpec{Domain: kubevirt.DomainSpec{Memory: &kubevirt.Memory{Guest: new(resource.MustParse("1Gi"))}}}
-	if got := SizeIn(plain, list("2", "2Gi")); got != (Size{}) {
+	if got := SizeIn(plain, new(corev1.Pod), list("2", "2Gi")); got != (Size{}) {
 		t.Errorf("an instance without maximums: %+v", got)
 	}
 }

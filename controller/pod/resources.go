@@ -16,8 +16,8 @@ import (
 type Surroundings struct {
 	// Config is what the administrator chose.
 	Config config.Config
-	// Overhead is that of the RuntimeClass, in bytes, for an instance that overcommits it.
-	Overhead int64
+	// Overhead is the memory in bytes that the RuntimeClass adds to each pod; nil if there is no such class.
+	Overhead *int64
 	// LimitCPU says that a quota counts limits of CPU, or that the configuration limits the namespace, and that the
 	// instance has no limit.
 	LimitCPU bool
@@ -42,7 +42,7 @@ type Surroundings struct {
 
 // resources are what the instance says, and where it doesn't, requests for the
 // guest's memory and a share for each vCPU. QEMU's own part is the RuntimeClass's
-// overhead. As with KubeVirt there are limits only where the instance has some, where
+// overhead, and what [withOverhead] reserves. As with KubeVirt there are limits only where the instance has some, where
 // a quota requires them, and with dedicated CPUs; Kubernetes fills in a request from
 // a limit.
 func resources(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) corev1.ResourceRequirements {
@@ -70,9 +70,9 @@ func resources(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) core
 	limitToSize(&r, vm)
 	limitAsQuotasRequire(&r, vm, around)
 	requestHostDevices(&r, vm.HostDevices, s, around)
-	if d.Resources.OvercommitGuestOverhead && vm.HugePage == 0 && !vm.CPU.Dedicated {
-		request := r.Requests.Memory().Value()
-		r.Requests[corev1.ResourceMemory] = *resource.NewQuantity(max(request-around.Overhead, leastMemory), resource.BinarySI)
+	if d.Resources.OvercommitGuestOverhead && vm.HugePage == 0 && !vm.CPU.Dedicated && around.Overhead != nil {
+		request := r.Requests.Memory().Value() - *around.Overhead - overhead(s, around)
+		r.Requests[corev1.ResourceMemory] = *resource.NewQuantity(max(request, leastMemory), resource.BinarySI)
 	}
 	reserve(&r, vm)
 	reservePlugins(&r, s, around.Config.Bindings())

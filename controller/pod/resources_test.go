@@ -50,9 +50,9 @@ func TestSurroundings(t *testing.T) {
 			reserved("64Mi")(d)
 			d.Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("130Mi")}
 		}, want: `{"limits":{"cpu":"2","memory":"194Mi"}}`},
-		"no overhead": {pod.Surroundings{Overhead: 96 << 20}, func(d *kubevirt.DomainSpec) { d.Resources.OvercommitGuestOverhead = true },
+		"no overhead": {pod.Surroundings{Overhead: new(int64(96 << 20))}, func(d *kubevirt.DomainSpec) { d.Resources.OvercommitGuestOverhead = true },
 			`{"requests":{"cpu":"100m","memory":"32Mi"}}`},
-		"overhead above the guest's memory": {pod.Surroundings{Overhead: 1 << 30}, func(d *kubevirt.DomainSpec) { d.Resources.OvercommitGuestOverhead = true },
+		"overhead above the guest's memory": {pod.Surroundings{Overhead: new(int64(1 << 30))}, func(d *kubevirt.DomainSpec) { d.Resources.OvercommitGuestOverhead = true },
 			`{"requests":{"cpu":"100m","memory":"1Mi"}}`},
 	} {
 		vmi := read(t, "least")

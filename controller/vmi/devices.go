@@ -19,7 +19,7 @@ import (
 func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualMachineInstance, v view) {
 	made, _ := vmspec.Preview(field.NewPath("spec"), &vmi.Spec)
 	s.Machine = &kubevirt.Machine{Type: machineType(made, s.Machine, v)}
-	setSize(s, made, pod.SizeIn(&vmi.Spec, v.limits()))
+	setSize(s, made, pod.SizeIn(&vmi.Spec, v.pod, v.limits()))
 	now := volumes(&vmi.Spec, made.Disks, v.pvcs)
 	keepCapacities(now, s.VolumeStatus)
 	plugged := slices.DeleteFunc(s.VolumeStatus, func(v kubevirt.VolumeStatus) bool { return v.HotplugVolume == nil })

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,20 +28,35 @@ type surroundings struct {
 	config       config.Source
 	runtimeClass string
 	now          func() time.Time
-	kinds        labelKinds
+	kinds        moment[[]string]
+	overhead     moment[*int64]
 }
 
-// labelKinds are the kinds of nodes' labels, for a moment: to look for one takes the longer the
-// more nodes have it.
-type labelKinds struct {
+// moment is a value that is read again once it is as old as momentAge: to read it for each pod would take the longer the
+// more nodes there are.
+type moment[T any] struct {
 	mu    sync.Mutex
-	known []string
+	known T
 	until time.Time
 }
 
-// labelKindsAge is how long the kinds of nodes' labels are kept. A pod that is created within that
+// read returns the value as of less than a moment ago.
+func (m *moment[T]) read(now time.Time, read func() (T, error)) (T, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if left := m.until.Sub(now); left > 0 && left <= momentAge { // the clock may have been set back
+		return m.known, nil
+	}
+	known, err := read()
+	if err == nil {
+		m.known, m.until = known, now.Add(momentAge)
+	}
+	return known, err
+}
+
+// momentAge is how long the kinds of nodes' labels are kept. A pod that is created within that
 // time after the first node with labels of a kind does not require them, as one created before.
-const labelKindsAge = time.Second
+const momentAge = time.Second
 
 // read reads what the cluster says of an instance's resources and nodes.
 func (c *surroundings) read(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Surroundings, error) {
@@ -49,16 +65,10 @@ func (c *surroundings) read(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 	if s.Config, err = c.config.Read(ctx); err != nil {
 		return s, err
 	}
-	if vmi.Spec.Domain.Resources.OvercommitGuestOverhead {
-		class := new(nodev1.RuntimeClass)
-		if err := c.live.Get(ctx, client.ObjectKey{Name: c.runtimeClass}, class); err != nil {
-			return s, fmt.Errorf("read the overhead of RuntimeClass %s: %w", c.runtimeClass, err)
-		}
-		if class.Overhead != nil {
-			s.Overhead = class.Overhead.PodFixed.Memory().Value()
-		}
+	if s.Overhead, err = c.overhead.read(c.now(), func() (*int64, error) { return c.classOverhead(ctx) }); err != nil {
+		return s, err
 	}
-	if s.LabelKinds, err = c.knownLabelKinds(ctx); err != nil {
+	if s.LabelKinds, err = c.kinds.read(c.now(), func() ([]string, error) { return c.labelKinds(ctx) }); err != nil {
 		return s, err
 	}
 	if s.NetworkResources, err = c.networkResources(ctx, vmi); err != nil {
@@ -100,19 +110,19 @@ func (c *surroundings) read(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 	return s, nil
 }
 
-// knownLabelKinds is [surroundings.labelKinds] as of less than a moment ago.
-func (c *surroundings) knownLabelKinds(ctx context.Context) ([]string, error) {
-	c.kinds.mu.Lock()
-	defer c.kinds.mu.Unlock()
-	now := c.now()
-	if left := c.kinds.until.Sub(now); left > 0 && left <= labelKindsAge { // the clock may have been set back
-		return c.kinds.known, nil
+// classOverhead returns the memory in bytes that the RuntimeClass adds to each pod; nil without such a class, whose name the
+// API server refuses in pods.
+func (c *surroundings) classOverhead(ctx context.Context) (*int64, error) {
+	class := new(nodev1.RuntimeClass)
+	switch err := c.live.Get(ctx, client.ObjectKey{Name: c.runtimeClass}, class); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the overhead of RuntimeClass %s: %w", c.runtimeClass, err)
+	case class.Overhead == nil:
+		return new(int64), nil
 	}
-	known, err := c.labelKinds(ctx)
-	if err == nil {
-		c.kinds.known, c.kinds.until = known, now.Add(labelKindsAge)
-	}
-	return known, err
+	return new(class.Overhead.PodFixed.Memory().Value()), nil
 }
 
 // labelKinds returns the kinds of labels by which nodes say what they can give VMs.

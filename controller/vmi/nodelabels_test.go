@@ -100,7 +100,7 @@ func TestLabelKindsKept(t *testing.T) {
 		t.Errorf("%d lists of nodes, want %d", nodes.nodes, want)
 	}
 	g.Add(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{kubevirt.NodeSchedulable: "true"}}})
-	g.now = g.now.Add(labelKindsAge)
+	g.now = g.now.Add(momentAge)
 	if got := kinds(); !slices.Equal(got, []string{kubevirt.NodeSchedulable}) {
 		t.Errorf("a moment later: %v", got)
 	}

@@ -81,7 +81,7 @@ func changes(vmi *kubevirt.VirtualMachineInstance, v view) []cond {
 	if reason, message := v.stuck(); reason != "" {
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, reason, message
 	}
-	wants, has := pod.Wanted(&vmi.Spec), pod.SizeIn(&vmi.Spec, v.limits())
+	wants, has := pod.Wanted(&vmi.Spec), pod.SizeIn(&vmi.Spec, v.pod, v.limits())
 	var all []cond
 	if has.Sockets > 0 && wants.Sockets > has.Sockets {
 		c.Type = kubevirt.VirtualMachineInstanceVCPUChange

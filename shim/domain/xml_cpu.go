@@ -2,6 +2,8 @@ package domain
 
 import (
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 func cpu(desc Description) *libvirtxml.DomainCPU {
@@ -81,14 +83,8 @@ func features(desc Description) *libvirtxml.DomainFeatureList {
 	}
 	f.SMM = smm(desc)
 	if desc.Accelerator == TCG {
-		f.TCG = &libvirtxml.DomainFeatureTCG{TBCache: tbCache(desc.Spec.Memory)}
+		f.TCG = &libvirtxml.DomainFeatureTCG{TBCache: &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB", Size: uint(vmspec.TranslatedCode(desc.Spec.Memory) / mib)}}
 	}
 	return f
 }
 
-// tbCache limits QEMU's memory for translated code to a quarter of the guest's RAM,
-// 32 to 512 MiB. QEMU's default is up to 1 GiB for each VM.
-func tbCache(memory int64) *libvirtxml.DomainFeatureTCGTBCache {
-	size := min(max(memory/4, 32*mib), 512*mib)
-	return &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB", Size: uint(size / mib)}
-}

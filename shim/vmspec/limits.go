@@ -101,3 +101,9 @@ func ram(size int64) (int64, error) {
 	}
 	return max(size/mebibyte, 1) * mebibyte, nil
 }
+
+// TranslatedCode returns how much memory the QEMU of a guest with so much RAM uses for code that it has translated, where
+// there is no KVM: a quarter of the RAM, 32 to 512 MiB. QEMU's default is up to 1 GiB for each VM. All are in bytes.
+func TranslatedCode(ram int64) int64 {
+	return min(max(ram/4, 32*mebibyte), 512*mebibyte)
+}
