@@ -22,6 +22,7 @@ import (
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/migrate/handover"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/loopfs"
 	"github.com/nodevirt/nodevirt/test/node"
@@ -38,6 +39,8 @@ type thing struct {
 	live []string
 	// all says that the damage is to what the node keeps of each VM.
 	all bool
+	// make makes it of a VM that runs; nil for what each VM has.
+	make func(context.Context, *round) error
 }
 
 // things are what a node keeps of a VM, and of all VMs.
@@ -59,11 +62,22 @@ func things() []thing {
 		{name: "seed", reader: node.Shim, path: own("seed.iso"), damages: fileDamages, live: unlinked},
 		{name: "overlay", reader: node.Shim, path: own("disk.qcow2"), damages: fileDamages, live: unlinked},
 		{name: "console", reader: node.Shim, path: own("console"), damages: fileDamages},
+		{name: "migration's record", reader: node.Shim, path: own("migration.json"), damages: fileDamages, make: sends},
 		{name: "containers", reader: node.Shim, path: at(filepath.Join(root, "containers")), damages: folderDamages, all: true},
 		{name: "root", reader: node.Shim, path: at(root), damages: fullDamages},
 		{name: "sockets", reader: node.Shim, path: at("/run/nodevirt"), damages: []damage{lostSockets}},
 		{name: "libvirt's run folder", reader: node.Libvirtd, path: at("/run/libvirt/qemu"), damages: folderDamages[:1], all: true},
 	}
+}
+
+// sends has the shim's record of a VM say that a migration sends its guest to another node, as a shim leaves it that is
+// killed meanwhile.
+func sends(ctx context.Context, r *round) error {
+	id, err := suite.Output(ctx, "virsh", "--connect", "qemu:///system", "domuuid", "default_"+r.name+"_"+r.container[:12])
+	if err != nil {
+		return err
+	}
+	return handover.NewFile(shimRoot("containers", r.container)).Put(handover.NewSending("a-migration", strings.TrimSpace(id)))
 }
 
 // damaged is a round: what is damaged, how, in which phase of a VM's life: created, running or ended. In the last, QEMU
@@ -83,12 +97,12 @@ func (d damaged) String() string {
 
 // makes reports whether there is such a round.
 func (d damaged) makes() bool {
-	unborn := map[string]bool{"status": true, "console": true}
+	unborn := map[string]bool{"status": true, "console": true, "migration's record": true}
 	switch {
 	case d.phase == "created" && (unborn[d.thing.name] || d.damage.name == "older" || d.thing.name == "definition"):
 		return false // there is no such file yet
 	case d.damage.name == "older" || d.damage.name == "newer":
-		return d.thing.name == "record" || d.thing.name == "sandbox record" && d.damage.name == "newer"
+		return d.thing.name == "record" || d.damage.name == "newer" && (d.thing.name == "sandbox record" || d.thing.name == "migration's record")
 	case d.phase == "running" && d.live != nil:
 		return slices.Contains(d.live, d.damage.name)
 	case d.phase == "ended" && (d.thing.name == "status" || d.thing.name == "definition" || d.thing.name == "sockets"):
@@ -145,16 +159,21 @@ const damagedVMI = `{
 	"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "block", "persistentVolumeClaim": {"claimName": "a"}},
 		{"name": "files", "persistentVolumeClaim": {"claimName": "b"}}, {"name": "seed", "cloudInitNoCloud": {"userData": "password: ` + password + `"}}]}`
 
+// withVolumes gives a pod's VM the block device and the file of damagedVMI.
+func (p *pod) withVolumes(device, files string) {
+	p.config.Annotations = map[string]string{
+		vmspec.AnnotationVMI: damagedVMI, vmspec.AnnotationBlankDisks: "files=" + strconv.Itoa(records.DiskBytes),
+	}
+	p.guest.Devices = []*runtimeapi.Device{{ContainerPath: "/dev/block", HostPath: device, Permissions: "mrw"}}
+	p.guest.Mounts = []*runtimeapi.Mount{{ContainerPath: "/volumes/files", HostPath: files}}
+}
+
 // run damages what the node keeps of a VM, with its reader restarted. Each guest runs on and is shown, no file or device
 // is open for writing in two QEMUs, also if the kubelet tries again, and when the fault has gone all is as before.
 func (d damaged) run(t *testing.T) {
-	device, files := loopfs.Device(t, records.DiskBytes), t.TempDir()
+	device, files := loopfs.Device(t, records.DiskBytes), t.TempDir() // removed after the pod
 	r := begin(t)
-	r.config.Annotations = map[string]string{
-		vmspec.AnnotationVMI: damagedVMI, vmspec.AnnotationBlankDisks: "files=" + strconv.Itoa(records.DiskBytes),
-	}
-	r.guest.Devices = []*runtimeapi.Device{{ContainerPath: "/dev/block", HostPath: device, Permissions: "mrw"}}
-	r.guest.Mounts = []*runtimeapi.Mount{{ContainerPath: "/volumes/files", HostPath: files}}
+	r.withVolumes(device, files)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s\n%s", suite.LogTail(node.Shim, 30), suite.LogTail(node.Libvirtd, 5))
@@ -165,6 +184,9 @@ func (d damaged) run(t *testing.T) {
 	older, _ := os.ReadFile(outside(path)) // there may be none yet
 	if d.phase != "created" {
 		r.does(t, life[started-1])
+		if d.make != nil {
+			assert.NilError(t, d.make(t.Context(), r))
+		}
 	}
 	before := processes(r.domain())
 	down := append([]string{d.reader}, d.others...)
