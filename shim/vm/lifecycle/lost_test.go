@@ -100,6 +100,37 @@ func TestLostRecord(t *testing.T) {
 	}
 }
 
+// TestOldRecordOfAnEndedGuest: a record from before the start says that there is nothing to undo. All that the start made
+// goes nevertheless, and nothing starts in its place before.
+func TestOldRecordOfAnEndedGuest(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		id := n.started(t, "pod")
+		r := n.rec(t, id)
+		n.end()
+		n.libvirt.End(r.Domain.UUID, domain.ReasonFailed)
+		old := r
+		old.State, old.Unclean, old.Domain.PID, old.StartedAt, old.Network = record.Created, false, 0, time.Time{}, nil
+		must(t, n.store.PutContainer(old))
+		n.libvirt.SetAway(true)
+		n.join()
+		must(t, n.Recover(t.Context()))
+		n.run(t)
+		if now := n.rec(t, id); now.State != record.Exited || !now.Unclean || !strings.Contains(now.Message, "an old one") {
+			t.Errorf("it is %s, unclean: %t, %q", now.State, now.Unclean, now.Message)
+		}
+		n.libvirt.SetAway(false)
+		time.Sleep(time.Hour)
+		if n.libvirt.Status(r.Domain.UUID) != "" || len(n.groups.Left()) > 0 || n.rec(t, id).Unclean {
+			t.Errorf("domain %q, groups %v are left", n.libvirt.Status(r.Domain.UUID), n.groups.Left())
+		}
+		must(t, n.RemoveIn(t.Context(), r.SandboxID))
+		// What the network has in the pod's namespace goes with the pod.
+		if left := n.images.Left(); n.table.Knows(id) || n.network.Server(id) != 0 || len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
 // TestLostRecordOfAForgottenGuest: libvirt does not know the guest either.
 func TestLostRecordOfAForgottenGuest(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {

@@ -103,8 +103,14 @@ func (c *recovery) sweepNetworks(ctx context.Context) error {
 }
 
 // knowsNetwork reports whether a container of the node has the network with an ID: its own, which has the
-// container's ID, or that of a card which its VM has got.
+// container's ID, or that of a card which its VM has got. A network that an ended VM's record does not have is one that
+// nothing else would remove.
 func (c *recovery) knowsNetwork(id string) bool {
+	if v, err := c.table.Find(id); err == nil {
+		if r := v.Record(); r.State == record.Exited && r.Network == nil {
+			return false
+		}
+	}
 	return c.table.Knows(id) || slices.ContainsFunc(c.table.All(""), func(v *table.VM) bool {
 		_, has := v.Record().NetworkOf(id)
 		return has

@@ -3,7 +3,9 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
 	"slices"
 	"time"
 
@@ -62,7 +64,8 @@ func newRecovery(o Options, s *starts, e *ends, d *dhcpKeeper, h *helperKeeper) 
 // A container whose record cannot be used is entered as it is, and nothing changes
 // it. So is a guest that runs without a record that says so. A container found creating was never reported to
 // its caller: it goes, if not at once then as soon as possible. A container found
-// starting failed to start; its phases are undone when libvirtd answers. A guest
+// starting failed to start; its phases are undone when libvirtd answers. So did one
+// whose record says that it never started, but whose console exists. A guest
 // found running may have ended since; the watcher finds out. Disks that no
 // container holds are released.
 func (c *recovery) run(ctx context.Context) error {
@@ -149,6 +152,14 @@ func (c *recovery) recoverContainer(ctx context.Context, r record.Container) {
 
 func (c *recovery) recoverState(ctx context.Context, v *table.VM, r record.Container) error {
 	switch r.State {
+	case record.Created:
+		begun, err := c.begun(r)
+		if err != nil || !begun {
+			return err
+		}
+		// Its guest has ended: lost has entered those that run. What the start made is undone once libvirtd answers.
+		r.Unclean = true
+		return c.starts.fail(v, r, errors.New("the VM's record is an old one: it says that the VM never started, but its console exists"))
 	case record.Creating:
 		if err := c.ends.discard(ctx, v); err != nil {
 			c.discardLater(v)
@@ -171,6 +182,16 @@ func (c *recovery) recoverState(ctx context.Context, v *table.VM, r record.Conta
 		return c.consoles.Follow(consoleOf(c.layout, r))
 	}
 	return nil
+}
+
+// begun reports whether a container was started, whatever its record says: an administrator may have restored an older
+// folder. The first start makes the console's file, and only the removal removes it.
+func (c *recovery) begun(r record.Container) (bool, error) {
+	_, err := os.Lstat(c.layout.ConsoleFile(r.ID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // discardPause is the time between two attempts to discard an unmade container.
