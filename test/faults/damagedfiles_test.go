@@ -172,13 +172,13 @@ func (p *pod) withVolumes(device, files string) {
 // is open for writing in two QEMUs, also if the kubelet tries again, and when the fault has gone all is as before.
 func (d damaged) run(t *testing.T) {
 	device, files := loopfs.Device(t, records.DiskBytes), t.TempDir() // removed after the pod
-	r := begin(t)
-	r.withVolumes(device, files)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("%s\n%s", suite.LogTail(node.Shim, 30), suite.LogTail(node.Libvirtd, 5))
+			t.Logf("%s\n%s", suite.LogTail(node.Shim, 60), suite.LogTail(node.Libvirtd, 5))
 		}
 	})
+	r := begin(t) // its clean-up may fail, too
+	r.withVolumes(device, files)
 	r.does(t, life[:started-1]...)
 	path := d.path(r)
 	older, _ := os.ReadFile(outside(path)) // there may be none yet
