@@ -4,5 +4,6 @@
 //
 // `make test-machine` runs it on a machine of namespaces, which has the kernel of the real one. With VM=1
 // the machine is a VM of nodevirt's, with a separate kernel, cgroup v2 and AppArmor; its guests are then
-// emulated by an emulated QEMU, which takes long.
+// emulated by an emulated QEMU, which takes long. Some of the steps alone, which need those that set the
+// machine up, are those of FLAGS='-run=TestMachine/^(boot|join.*|install_the.*|run_a_VM|reboot)$'.
 package machine

@@ -22,13 +22,16 @@ func TestMachine(t *testing.T) {
 		{"boot", boot},
 		{"join the cluster", join},
 		{"install the packages", installPackages},
+		{"install beside another containerd", otherContainerd},
 		{"install the node", installNode},
 		{"run a VM", runVM},
 		{"cgroups", cgroups},
-		{"restart the shim", restartShim},
+		{"restart daemons", restartDaemons},
 		{"upgrade", upgrade},
 		{"run out of memory", outOfMemory},
 		{"restart the kubelet", restartKubelet},
+		{"restart libvirt-guests", restartGuests},
+		{"rewrite the kubelet's arguments", rewriteArguments},
 		{"reboot", reboot},
 		{"uninstall", uninstall},
 		{"purge", purge},
@@ -133,7 +136,7 @@ func installNode(t *testing.T) {
 func wantFindings(t *testing.T, names ...string) {
 	t.Helper()
 	var found []struct{ Check, Level, Detail string }
-	if err := json.Unmarshal([]byte(must(t, "nodevirt doctor -o json")), &found); err != nil {
+	if err := json.Unmarshal([]byte(must(t, "nodevirt doctor -o json || true")), &found); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -148,37 +151,6 @@ func wantFindings(t *testing.T, names ...string) {
 	}
 }
 
-// vmPod has a guest that counts seconds on its console.
-const vmPod = `apiVersion: v1
-kind: Pod
-metadata:
-  name: small
-  annotations:
-    nodevirt.io/cloud-init-user-data: |
-      #!/bin/sh
-      i=0
-      while :; do i=$((i + 1)); echo "count $i" >/dev/console; sleep 1; done &
-      cat >/etc/acpi/PWRF/00000080 <<'END'
-      #!/bin/sh
-      [ ! -e /run/closing ] || exit 0
-      : >/run/closing
-      for i in $(seq 15); do echo "closing $i" >/dev/console; sync; sleep 1; done
-      exec /etc/stop poweroff
-      END
-spec:
-  nodeName: machine
-  runtimeClassName: vm
-  terminationGracePeriodSeconds: 120
-  containers:
-  - name: guest
-    image: registry.example.com/tiny:1
-    imagePullPolicy: Never
-    resources: {limits: {cpu: "1", memory: 160Mi}}
-`
-
-// container prints the ID of the VM container that runs.
-const container = "crictl ps --state running --name guest -q"
-
 // qemu prints the process ID of the small guest's QEMU. The pattern does not match the script itself.
 const qemu = "pgrep -f 'guest=[d]efault_small_'"
 
@@ -190,17 +162,9 @@ dir=/sys/fs/cgroup$pod limit=memory.max usage=memory.current
 `
 
 func runVM(t *testing.T) {
-	if err := suite.Apply(t.Context(), vmPod); err != nil {
-		t.Fatal(err)
-	}
-	guestUp(t)
+	apply(t, guestPod("small"))
+	guestsUp(t, "small")
 	logged(t, "crictl stats; nodevirt ps; tr '\\0' ' ' </proc/$("+qemu+")/cmdline")
-}
-
-// guestUp waits until the small guest counts.
-func guestUp(t *testing.T) {
-	t.Helper()
-	untilOutput(t, "crictl logs $("+container+") 2>&1", "count 3")
 }
 
 // cgroups looks for the VM below its pod's slice, with its limits, after systemd has written to cgroups
@@ -225,7 +189,7 @@ func cgroups(t *testing.T) {
 			Memory struct{ WorkingSetBytes struct{ Value string } }
 		}
 	}
-	text := must(t, "crictl stats -o json $("+container+")")
+	text := must(t, "crictl stats -o json $("+container("small")+")")
 	if err := json.Unmarshal([]byte(text), &stats); err != nil || len(stats.Stats) != 1 {
 		t.Fatalf("%v: %s", err, text)
 	}
@@ -243,7 +207,7 @@ func sameGuest(t *testing.T, before string) {
 	if now := must(t, qemu); now != before {
 		t.Errorf("QEMU's process is %s; it was %s", now, before)
 	}
-	log := must(t, "crictl logs $("+container+") 2>&1 | grep -ao 'count [0-9]*'")
+	log := must(t, consoleOf("small")+" | grep -ao 'count [0-9]*'")
 	last := 0
 	for line := range strings.Lines(log) {
 		n, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "count ")))
@@ -253,15 +217,16 @@ func sameGuest(t *testing.T, before string) {
 		last = n
 	}
 	// It goes on.
-	untilOutput(t, "crictl logs $("+container+") 2>&1", fmt.Sprintf("count %d", last+2))
+	untilOutput(t, consoleOf("small"), fmt.Sprintf("count %d", last+2))
 }
 
-func restartShim(t *testing.T) {
+// restartDaemons restarts what the guest must not notice.
+func restartDaemons(t *testing.T) {
 	before := must(t, qemu)
-	must(t, "systemctl restart nodevirt-shim; sleep 3; systemctl is-active nodevirt-shim")
-	sameGuest(t, before)
-	must(t, "systemctl restart libvirtd; sleep 3; systemctl is-active libvirtd")
-	sameGuest(t, before)
+	for _, unit := range []string{"nodevirt-shim", "libvirtd", "containerd"} {
+		must(t, "systemctl restart "+unit+"; sleep 3; systemctl is-active "+unit)
+		sameGuest(t, before)
+	}
 	nodeReady(t)
 }
 
@@ -301,60 +266,17 @@ func outOfMemory(t *testing.T) {
 		}
 		return err
 	})
-	guestUp(t)
+	guestsUp(t, "small")
 }
 
 // restartKubelet restarts the kubelet while libvirtd is away: neither ends the guest.
 func restartKubelet(t *testing.T) {
 	before := must(t, qemu)
 	must(t, "systemctl stop libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket libvirtd")
-	until(t, "the label of a node that starts VMs to be gone", func(ctx context.Context) error {
-		label, err := suite.Kubectl(ctx, "get", "node", name, "-o", `jsonpath={.metadata.labels.kubevirt\.io/schedulable}`)
-		if err == nil && label != "" {
-			err = fmt.Errorf("it is %q", label)
-		}
-		return err
-	})
+	schedulable(t, "")
 	must(t, "systemctl restart kubelet; sleep 20; systemctl start libvirtd.socket libvirtd-ro.socket libvirtd")
 	nodeReady(t)
 	sameGuest(t, before)
-}
-
-// reboot restarts the machine with a running guest, which takes its time to power off, and which the kubelet starts
-// again. The pod is new: systemd has not read its units again since its slice was made, which would hide that the
-// slice ends at once.
-func reboot(t *testing.T) {
-	if _, err := suite.Kubectl(t.Context(), "delete", "pod", "small", "--timeout=20m"); err != nil {
-		t.Fatal(err)
-	}
-	runVM(t)
-	old := must(t, container)
-	logged(t, "systemctl show \"nodevirt-$("+container+").scope\" -p Before")
-	_, _ = run(t.Context(), "touch /run/booted-before; systemctl reboot") // its answer may be lost
-	suite.machine.rebooted(t)
-	booted(t)
-	nodeReady(t)
-	until(t, "another container", func(ctx context.Context) error {
-		now, err := run(ctx, container)
-		if now = strings.TrimSpace(now); err == nil && (now == "" || now == old) {
-			err = fmt.Errorf("the container is %q", now)
-		}
-		return err
-	})
-	guestUp(t)
-	// The guest has powered off by itself before, on the node's account.
-	if log := must(t, "cat /var/log/pods/default_small_*/guest/0.log"); !strings.Contains(log, "closing 15") {
-		t.Errorf("the guest did not shut down before the machine:\n%s", log[max(len(log)-2000, 0):])
-	}
-	reason, err := suite.Kubectl(t.Context(), "get", "pod", "small", "-o",
-		"jsonpath={.status.containerStatuses[0].lastState.terminated.reason} {.status.containerStatuses[0].lastState.terminated.exitCode}")
-	if err != nil || reason != "NodeShutdown 143" {
-		t.Errorf("the guest's end is %q, %v", reason, err)
-	}
-	logged(t, "virsh list --all; journalctl -b -u nodevirt-shim --no-pager | tail -n 20")
-	if out := must(t, "virsh list --all --name | grep -c default_small_"); out != "1" {
-		t.Errorf("libvirt has %s domains of the pod", out)
-	}
 }
 
 func uninstall(t *testing.T) {
@@ -371,9 +293,7 @@ func uninstall(t *testing.T) {
 		t.Errorf("purge the package under a running VM: %s, %v", out, err)
 	}
 	must(t, "mv /root/install.json "+journal+"; systemctl is-active nodevirt-shim")
-	if _, err := suite.Kubectl(t.Context(), "delete", "pod", "small", "--timeout=20m"); err != nil {
-		t.Fatal(err)
-	}
+	remove(t, guestPod("small"))
 	logged(t, "nodevirt node uninstall --timeout 20m")
 	nodeReady(t)
 }
