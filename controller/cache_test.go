@@ -14,14 +14,18 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// TestTrimPod: the cache keeps the annotation that the reconciler removes when a guest has moved.
+// TestTrimPod: the cache keeps the annotation that the reconciler removes when a guest has moved, and what of a pod's limit is
+// QEMU's.
 func TestTrimPod(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
-		pod.AnnotationEvictionInProgress: "true", "other": "long",
+		pod.AnnotationEvictionInProgress: "true", pod.AnnotationReserved: "1048576", "other": "long",
 	}}}
 	trimPod(p)
 	if _, has := p.Annotations[pod.AnnotationEvictionInProgress]; !has {
 		t.Error("the cache has no mark of an eviction in progress")
+	}
+	if p.Annotations[pod.AnnotationReserved] != "1048576" {
+		t.Error("the cache does not have what is QEMU's")
 	}
 	if _, has := p.Annotations["other"]; has {
 		t.Error("the cache has a foreign annotation")

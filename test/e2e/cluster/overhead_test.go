@@ -47,7 +47,7 @@ func TestAVMAtItsLimitBootsAgain(t *testing.T) {
 			"domain": object{
 				"cpu":     object{"sockets": 1, "maxSockets": 4},
 				"memory":  object{"guest": "192Mi", "maxGuest": "1Gi"},
-				"devices": object{"disks": []object{{"name": "boot", "disk": object{"bus": "virtio"}}}},
+				"devices": object{"autoattachGraphicsDevice": true, "disks": []object{{"name": "boot", "disk": object{"bus": "virtio"}}}},
 			},
 			"volumes": []object{{"name": "boot", "containerDisk": object{"image": suite.agent}}},
 		}}},
@@ -72,12 +72,16 @@ func TestAVMAtItsLimitBootsAgain(t *testing.T) {
 	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.currentCPUTopology.sockets}=4"))
 	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.memory.guestCurrent}=448Mi"))
 	v.works("addvolume "+name+" --volume-name="+disk, "Successfully submitted add volume request")
-	wait.Success(t, "the guest with four vCPUs", func(ctx context.Context) error {
+	wait.Success(t, "the guest with four vCPUs and more memory", func(ctx context.Context) error {
 		out, err := suite.Kubectl(ctx, "exec", pod, "--", "sh", "-c", online)
-		if err == nil && !strings.HasPrefix(out, "4 ") {
-			err = fmt.Errorf("nproc and memory: %s", out)
+		if err != nil {
+			return err
 		}
-		return err
+		var cpus, kib int
+		if _, err := fmt.Sscan(out, &cpus, &kib); err != nil || cpus != 4 || kib < 300<<10 {
+			return fmt.Errorf("nproc and memory: %s, %w", out, err)
+		}
+		return nil
 	})
 	again("reset")
 	again("soft-reboot")
