@@ -24,7 +24,9 @@ func generationOf(vmi *kubevirt.VirtualMachineInstance) int64 {
 
 // raiseGeneration notes on an instance the VirtualMachine's present generation, if the
 // instance is what the template says: after an edit that needs no restart, such as one of
-// the run strategy. As with KubeVirt, the instance's annotation says so. Its status names the revision of its start first.
+// the run strategy. The VirtualMachine's status then has that generation as the observed one,
+// as with KubeVirt: kubectl waits for that. The instance's status names the revision of its
+// start first.
 func (r *Reconciler) raiseGeneration(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
 	if vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil || vmi.Status.VirtualMachineRevisionName == "" {
 		return nil

@@ -20,13 +20,13 @@ func (g *rig) edit(change func(*kubevirt.VirtualMachine)) {
 	g.reconcile()
 }
 
-// observed compares the generation of the instance, and those in the VM's status.
-func (g *rig) observed(instance, observed int64) {
+// observed compares the generations in the VM's status, and that of the instance.
+func (g *rig) observed(observed, desired int64) {
 	g.t.Helper()
 	s := g.vm().Status
-	if s.ObservedGeneration != observed || s.DesiredGeneration != observed || generationOf(g.vmi()) != instance {
-		g.t.Errorf("generations: observed %d, desired %d, of the instance %d; want %d, of the instance %d",
-			s.ObservedGeneration, s.DesiredGeneration, generationOf(g.vmi()), observed, instance)
+	if s.ObservedGeneration != observed || s.DesiredGeneration != desired || generationOf(g.vmi()) != observed {
+		g.t.Errorf("generations: observed %d, desired %d, of the instance %d; want %d, %d",
+			s.ObservedGeneration, s.DesiredGeneration, generationOf(g.vmi()), observed, desired)
 	}
 }
 
@@ -45,8 +45,8 @@ func started(t *testing.T) *rig {
 	return g
 }
 
-// TestObservedGeneration: each edit is observed at once, as kubectl wait asks for. The instance has the generation of an
-// edit that needs no restart at once, and of one that does when the VM has restarted or the edit is undone.
+// TestObservedGeneration: an edit that needs no restart is observed at once; one that does,
+// when the VM has restarted or the edit is undone.
 func TestObservedGeneration(t *testing.T) {
 	g := started(t)
 	g.observed(3, 3)

@@ -29,12 +29,14 @@ func (r *Reconciler) keepRevision(ctx context.Context, vm *kubevirt.VirtualMachi
 	made.Labels = map[string]string{kubevirt.CreatedByLabel: string(vm.UID)}
 	made.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)}
 	made.Data.Raw, made.Revision = data, vm.Generation
-	if err := r.revisions.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
+	err = r.revisions.Create(ctx, made)
+	had := apierrors.IsAlreadyExists(err)
+	if err != nil && !had {
 		return fmt.Errorf("create ControllerRevision %s: %w", made.Name, err)
 	}
-	former := vm.Status.ObservedGeneration // mostly of the last instance
+	former := vm.Status.ObservedGeneration // of the last instance
 	switch {
-	case former == 0:
+	case former == 0, former == vm.Generation && had:
 		return nil // there is no other
 	case former != vm.Generation:
 		err := r.revisions.Delete(ctx, revision(vm, former))
@@ -51,8 +53,9 @@ func (r *Reconciler) keepRevision(ctx context.Context, vm *kubevirt.VirtualMachi
 // maxRevisions bounds the revisions that are read at once.
 const maxRevisions = 100
 
-// deleteOthers deletes the revisions of former starts. Edits may have raised the observed
-// generation since the last instance's start: the generation does not name the revision then.
+// deleteOthers deletes the revisions of former starts. An edit that needed no restart has
+// raised the generation of the last instance since its start: the generation does not name
+// the revision then.
 func (r *Reconciler) deleteOthers(ctx context.Context, vm *kubevirt.VirtualMachine, keep string) error {
 	var all appsv1.ControllerRevisionList
 	err := r.live.List(ctx, &all, client.InNamespace(vm.Namespace),

@@ -118,9 +118,12 @@ func status(vm *kubevirt.VirtualMachine, o outcome, now time.Time) kubevirt.Virt
 	s.Created = o.vmi != nil
 	s.Ready = o.vmi != nil && isTrue(o.vmi, kubevirt.VirtualMachineInstanceReady)
 	s.StartFailure = o.startFailure
-	// kubectl wait ignores conditions of a generation that is not observed. What the instance does not have yet is in the
-	// condition RestartRequired.
-	s.DesiredGeneration, s.ObservedGeneration = vm.Generation, vm.Generation
+	s.DesiredGeneration = vm.Generation
+	if o.vmi != nil {
+		if g := generationOf(o.vmi); g != 0 {
+			s.ObservedGeneration = g
+		}
+	}
 	// The status has the strategy once it has taken effect.
 	if o.strategy != "" && (o.vmi != nil || !o.wanted) {
 		s.RunStrategy = o.strategy
