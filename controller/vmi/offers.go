@@ -32,7 +32,7 @@ type offers struct {
 const (
 	// offersAge is how long the labels of nodes are kept.
 	offersAge = time.Minute
-	// maxOffers bounds the kinds of nodes that are told apart, and offersPage what one answer has.
+	// maxOffers bounds the different kinds of nodes, and offersPage what one answer has.
 	maxOffers  = 1000
 	offersPage = 500
 	// maxNamed is how many alternatives a message names.
