@@ -196,7 +196,7 @@ func TestDataVolumeUnbound(t *testing.T) {
 	g.Add(t, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "vm"}, Handler: "vm", Scheduling: &nodev1.Scheduling{
 		NodeSelector: map[string]string{"nodevirt.io/node": "true"},
 		Tolerations:  []corev1.Toleration{{Key: "vms"}},
-	}})
+	}, Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("96Mi")}}})
 	pvc := g.addPVC(corev1.ReadWriteOnce)
 	fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) {
 		pvc.OwnerReferences = []metav1.OwnerReference{{Kind: "DataVolume", Name: "data", UID: "1", Controller: new(true)}}
