@@ -87,4 +87,3 @@ func features(desc Description) *libvirtxml.DomainFeatureList {
 	}
 	return f
 }
-
