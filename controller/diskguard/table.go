@@ -78,6 +78,8 @@ func vmEntries() []Entry {
 		{"vm.releases.owner", "ChangeOwners", "nothing: it reads the owners of a DataVolume", "a VM names its PVC", "nothing is written", "vm.TestFormerOwner"},
 		{"vm.releases.release", "patch", "the owner of a PVC", "another VM uses it, and its owner is deleted or does not name it", "nothing is deleted", "vm.TestDeletedOwner"},
 		{"vm.releases.release", "ChangeOwners", "the owner of a DataVolume", "the same", "nothing is deleted", "vm.TestDeletedOwner"},
+		{"vm.Reconciler.correctOrigin", "patch", "the image that a PVC becomes a copy of", "the VM's template names another image",
+			"the VM controls the PVC, and no node has filled it", "vm.TestCorrectedImage"},
 		{"vm.dumps.annotateDump", "patch", "the annotation of a memory dump's PVC", "a dump has ended", "nothing is deleted", "vm.TestMemoryDump"},
 		{"pool.disks.preserve", "ChangeOwners", "the owner of a DataVolume", "a pool's VM is removed, and keeps its state", "nothing is deleted", "pool.TestStatePreservationOfCDI"},
 		{"pool.disks.adopt", "ChangeOwners", "the owner of a DataVolume", "the pool's next VM takes it", "the PVC has the pool's mark", "pool.TestStatePreservationOfCDI"},

@@ -13,6 +13,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -45,7 +46,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	g := &rig{t: t, now: time.Now().Truncate(time.Second), nodes: &fakeNodes{states: map[string]string{}, fail: map[string]error{}}}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
-		Types:  []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, kubevirt.AddToScheme, migrations.AddToScheme},
+		Types:  []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, nodev1.AddToScheme, kubevirt.AddToScheme, migrations.AddToScheme},
 		Status: []client.Object{new(instance), new(migration)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
 			for name, key := range instances.NodeIndexes() {
