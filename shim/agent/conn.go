@@ -26,8 +26,8 @@ const (
 	// answerTime bounds an answer that arrives slowly.
 	answerTime = time.Minute
 	// Above smallAnswer, an answer has begun to arrive, and the agent has nothing more to do for it: what is left comes
-	// with largeRate bytes a second, after largeGrace.
-	largeGrace = 3 * time.Second
+	// with largeRate bytes a second, after largeGrace, which an emulated guest on a busy node needs.
+	largeGrace = 10 * time.Second
 	largeRate  = 1 << 20
 	// smallAnswer bounds all answers except those that contain output, in bytes.
 	smallAnswer = 1 << 20
