@@ -32,7 +32,8 @@ func Consumer(
 	if node := vmi.Status.NodeName; node != "" {
 		PlaceOn(&spec, node)
 	} else {
-		asVM(&spec, withOverhead(vmi, around).Spec.DeepCopy(), scheduling, around)
+		reserving, _ := withOverhead(vmi, around)
+		asVM(&spec, reserving.Spec.DeepCopy(), scheduling, around)
 	}
 	spec.PriorityClassName = vmi.Spec.PriorityClassName
 	return &corev1.Pod{

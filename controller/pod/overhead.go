@@ -15,8 +15,7 @@ import (
 // memory limit is QEMU's, in bytes.
 const AnnotationReserved = "vm.nodevirt.io/reserved-memory"
 
-// What QEMU and the processes beside it use at most, in bytes, beside the guest's RAM. docs/pod-resources.md has
-// what was measured.
+// What QEMU and the processes beside it use at most, in bytes, beside the guest's RAM, as in docs/pod-resources.md.
 const (
 	mebibyte = 1 << 20
 	// needsOfAll are those of each VM: QEMU's heap and libraries, a DHCP server, a program that serves a disk.
@@ -38,11 +37,12 @@ const (
 )
 
 // withOverhead returns the instance as if it had reserved what its QEMU may need beyond the RuntimeClass's overhead, which
-// is the same for all: the pod's limit would end the guest. A class that is not known adds nothing.
-func withOverhead(vmi *kubevirt.VirtualMachineInstance, around Surroundings) *kubevirt.VirtualMachineInstance {
+// is the same for all: the pod's limit would end the guest. A class that is not known adds nothing. Added is what is QEMU's
+// then, in bytes; 0 if the instance is as it was.
+func withOverhead(vmi *kubevirt.VirtualMachineInstance, around Surroundings) (_ *kubevirt.VirtualMachineInstance, added int64) {
 	more := overhead(&vmi.Spec, around)
 	if more == 0 {
-		return vmi
+		return vmi, 0
 	}
 	vmi = vmi.DeepCopy()
 	m := &vmi.Spec.Domain.Memory
@@ -57,7 +57,7 @@ func withOverhead(vmi *kubevirt.VirtualMachineInstance, around Surroundings) *ku
 		sum.Add(*own)
 	}
 	(*m).ReservedOverhead.AddedOverhead = &sum
-	return vmi
+	return vmi, sum.Value()
 }
 
 // overhead returns what an instance's QEMU may need beyond the RuntimeClass's overhead, in bytes, a multiple of 1 MiB.
@@ -101,11 +101,4 @@ func reserved(p *corev1.Pod, vm vmspec.Spec) int64 {
 		return n
 	}
 	return vm.AddedOverhead // all that it can be
-}
-
-// addReserved notes on a pod what withOverhead has reserved in its instance, if it had.
-func addReserved(annotations map[string]string, vmi *kubevirt.VirtualMachineInstance, around Surroundings) {
-	if overhead(&vmi.Spec, around) > 0 {
-		annotations[AnnotationReserved] = strconv.FormatInt(vmi.Spec.Domain.Memory.ReservedOverhead.AddedOverhead.Value(), 10)
-	}
 }

@@ -3,6 +3,7 @@ package pod
 import (
 	"maps"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,7 +58,7 @@ func GracePeriod(set *int64) int64 {
 // disks. It has no volume that the VM gets once it runs. An error names the fields of the instance
 // that no pod can be made of.
 func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network NetworkDisks, o Options) (*corev1.Pod, error) {
-	vmi = withOverhead(AtStart(vmi), o.Surroundings)
+	vmi, added := withOverhead(AtStart(vmi), o.Surroundings)
 	gates := o.Surroundings.Config.Gates()
 	problems := append(gates.Check(field.NewPath("spec"), &vmi.Spec),
 		gates.CheckAnnotations(field.NewPath("metadata", "annotations"), vmi.Annotations)...)
@@ -79,7 +80,9 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network Netwo
 		return nil, err
 	}
 	maps.Copy(annotations, BackupHooks(vmi, o.Surroundings.Config))
-	addReserved(annotations, vmi, o.Surroundings)
+	if added > 0 {
+		annotations[AnnotationReserved] = strconv.FormatInt(added, 10)
+	}
 	addPVCs(annotations, pvcs)
 	if err := addNetworkDisks(annotations, network); err != nil {
 		return nil, err
