@@ -106,15 +106,13 @@ func LastFailure(ctx context.Context, live client.Reader, p *corev1.Pod) (string
 }
 
 func lastFailure(ctx context.Context, live client.Reader, p *corev1.Pod) (*trouble, error) {
-	var list corev1.EventList
-	err := live.List(ctx, &list, client.InNamespace(p.Namespace), client.Limit(maxEvents),
-		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("involvedObject.uid", string(p.UID))})
+	list, err := eventsOf(ctx, live, p)
 	if err != nil {
-		return nil, fmt.Errorf("list events of pod %s: %w", p.Name, err)
+		return nil, err
 	}
 	var last *corev1.Event
-	for i := range list.Items {
-		e := &list.Items[i]
+	for i := range list {
+		e := &list[i]
 		if e.Type == corev1.EventTypeWarning && troubles[e.Reason] && (last == nil || when(e).After(when(last))) {
 			last = e
 		}
@@ -130,15 +128,24 @@ const reasonKilling = "Killing"
 
 // livenessFailed reports whether the kubelet stopped a pod's VM since its liveness probe failed. Only an event says so.
 func livenessFailed(ctx context.Context, live client.Reader, p *corev1.Pod) (bool, error) {
+	list, err := eventsOf(ctx, live, p)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(list, func(e corev1.Event) bool {
+		return e.Reason == reasonKilling && strings.Contains(e.Message, "failed liveness probe")
+	}), nil
+}
+
+// eventsOf returns the events of a pod, as far as they are few enough.
+func eventsOf(ctx context.Context, live client.Reader, p *corev1.Pod) ([]corev1.Event, error) {
 	var list corev1.EventList
 	err := live.List(ctx, &list, client.InNamespace(p.Namespace), client.Limit(maxEvents),
 		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("involvedObject.uid", string(p.UID))})
 	if err != nil {
-		return false, fmt.Errorf("list events of pod %s: %w", p.Name, err)
+		return nil, fmt.Errorf("list events of pod %s: %w", p.Name, err)
 	}
-	return slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
-		return e.Reason == reasonKilling && strings.Contains(e.Message, "failed liveness probe")
-	}), nil
+	return list.Items, nil
 }
 
 // when returns when an event was last seen. Several fields can have that time.
