@@ -48,6 +48,39 @@ func TestCreate(t *testing.T) {
 	})
 }
 
+// TestRemoveBeforeTheStart: the cgroup that the conversion of a disk has made goes with a VM that never started, whoever
+// removes it.
+func TestRemoveBeforeTheStart(t *testing.T) {
+	for name, remove := range map[string]func(t *testing.T, n *node, pod, id string){
+		"removed": func(t *testing.T, n *node, _, id string) { must(t, n.Remove(t.Context(), id)) },
+		"its pod": func(t *testing.T, n *node, pod, _ string) { must(t, n.RemoveIn(t.Context(), pod)) },
+		"superseded": func(t *testing.T, n *node, pod, _ string) {
+			n.disks.Converts = nil
+			id, err := n.Create(t.Context(), pod, request(1))
+			must(t, err)
+			must(t, n.Remove(t.Context(), id))
+		},
+		"by the next shim": func(t *testing.T, n *node, pod, _ string) {
+			n.restart(t)
+			must(t, n.RemoveIn(t.Context(), pod))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onNode(t, func(t *testing.T, n *node) {
+				n.disks.Converts = func(r record.Container) error { return n.groups.Create(r) }
+				pod := n.addPod(t, "pod", nil)
+				id, err := n.Create(t.Context(), pod, request(0))
+				must(t, err)
+				if _, _, ok := n.groups.Of(id); !ok {
+					t.Fatal("the conversion has made no cgroup")
+				}
+				remove(t, n, pod, id)
+				n.wantNothing(t)
+			})
+		})
+	}
+}
+
 func TestCreateLeavesOthersToContainerd(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {
 		_, err := n.Create(t.Context(), "unknown", request(0))

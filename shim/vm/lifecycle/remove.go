@@ -82,6 +82,10 @@ func (e *ends) discard(ctx context.Context, v *table.VM) error {
 	if err := e.witness.End(ctx, identityOf(r)); err != nil {
 		return err
 	}
+	// Also of a VM that never started: the conversion of a disk makes the cgroup.
+	if err := e.down.discarding().removeGroup(ctx, &r); err != nil {
+		return err
+	}
 	if err := e.disks.Remove(ctx, r); err != nil {
 		return err
 	}

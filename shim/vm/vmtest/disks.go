@@ -22,6 +22,8 @@ type Disks struct {
 	// reports for the disk "disk".
 	Slow     bool
 	Progress []expand.Progress
+	// Converts, if not nil, is called while disks are made, as their conversion calls Groups.
+	Converts func(r record.Container) error
 	// CD is set for images that are CDs.
 	CD bool
 
@@ -72,6 +74,11 @@ func (d *Disks) Create(ctx context.Context, r record.Container, progress func(st
 	d.set(d.made, r.ID, true) // what fails may be half made
 	for _, p := range d.Progress {
 		progress("disk", p)
+	}
+	if d.Converts != nil {
+		if err := d.Converts(r); err != nil {
+			return err
+		}
 	}
 	return d.script.enter(ctx, "Disks.Create")
 }
