@@ -273,3 +273,46 @@ func TestOutlines(t *testing.T) {
 		t.Errorf("%d bytes are kept, and the limit is %d", used, MaxOutlines)
 	}
 }
+
+// TestOtherFileSystem: containers whose folders are on another file system than the checkpoints' get the memory as a file of
+// their own, also where the checkpoint's file exists.
+func TestOtherFileSystem(t *testing.T) {
+	shared, elsewhere := t.TempDir(), memoryFolder(t)
+	s := New(filepath.Join(shared, "checkpoints"), size)
+	files, m := archive(t, stream('x'))
+	for _, to := range []string{
+		filepath.Join(elsewhere, "first"), filepath.Join(shared, "linked"), filepath.Join(elsewhere, "second"), filepath.Join(shared, "again"),
+	} {
+		assert.NilError(t, s.Link(t.Context(), files, m, to))
+		f, err := os.Open(to)
+		assert.NilError(t, err)
+		got, err := s.Open(t.Context(), "default", m, size, f)
+		got, err = closing(t, got, err)
+		assert.NilError(t, err, to)
+		page := make([]byte, 1)
+		_, err = got.RAM.ReadAt(page, 4096)
+		assert.NilError(t, err)
+		assert.Equal(t, string(page), "x")
+		assert.NilError(t, f.Close())
+	}
+	for _, dir := range []string{elsewhere, shared, filepath.Join(shared, "checkpoints")} {
+		left, err := filepath.Glob(filepath.Join(dir, "*"+partial))
+		assert.NilError(t, err)
+		assert.Equal(t, len(left), 0, "%q", left)
+	}
+}
+
+// memoryFolder returns a folder on another file system than the tests' folders.
+func memoryFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "nodevirt-test-")
+	assert.NilError(t, err)
+	t.Cleanup(func() { assert.NilError(t, os.RemoveAll(dir)) })
+	var one, other unix.Stat_t
+	assert.NilError(t, unix.Stat(dir, &one))
+	assert.NilError(t, unix.Stat(t.TempDir(), &other))
+	if one.Dev == other.Dev {
+		t.Fatal("/dev/shm and the folder of temporary files are one file system: set TMPDIR to a folder on another one")
+	}
+	return dir
+}
