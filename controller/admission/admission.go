@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -126,7 +127,11 @@ func (w Webhooks) validate(ctx context.Context, request admission.Request) admis
 		problems = r.rules.CheckUpdate(r)
 	}
 	if len(problems) == 0 && r.rules.CheckTypes != nil {
-		if problems, err = r.rules.CheckTypes(ctx, w.Live, r); err != nil {
+		problems, err = r.rules.CheckTypes(ctx, w.Live, r)
+		if errors.Is(err, ErrTooMany) {
+			return r.refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "namespace"), err.Error())})
+		}
+		if err != nil {
 			return admission.Errored(http.StatusInternalServerError, err)
 		}
 	}

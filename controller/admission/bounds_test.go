@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/admission"
 	"github.com/nodevirt/nodevirt/controller/kinds"
+	"github.com/nodevirt/nodevirt/internal/bounds"
 )
 
 const sharedVMI = `{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "a", "labels": {"app": "a"}},
@@ -87,6 +88,33 @@ func TestPages(t *testing.T) {
 		})
 	if err != nil || p.asked != 3 || p.most <= 0 || p.most > 100 {
 		t.Errorf("%d lists of %d, %v", p.asked, p.most, err)
+	}
+}
+
+// endless is an API server whose lists have no end.
+type endless struct{ client.Reader }
+
+func (endless) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return nil
+}
+
+func (endless) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	list.SetContinue("more")
+	return nil
+}
+
+// TestOthersAreBounded: a namespace with more restores or migrations than a review reads gets no further one.
+func TestOthersAreBounded(t *testing.T) {
+	r := newRigIn(t, admission.Webhooks{Live: endless{}})
+	for _, object := range []string{
+		`{"apiVersion": "snapshot.kubevirt.io/v1beta1", "kind": "VirtualMachineRestore", "metadata": {"name": "a", "namespace": "ns"},
+			"spec": {"target": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "a"}, "virtualMachineSnapshotName": "s"}}`,
+		`{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration", "metadata": {"name": "a", "namespace": "ns"}, "spec": {"vmiName": "a"}}`,
+	} {
+		answer := r.ask(t, admission.PathValidate, []byte(object), nil)
+		if answer.Allowed || !strings.Contains(answer.Result.Message, fmt.Sprintf("more than %d: delete those that have ended", bounds.Others)) {
+			t.Errorf("%s: %+v", object, answer.Result)
+		}
 	}
 }
 

@@ -13,6 +13,8 @@ const (
 	// Presets bounds the presets of a namespace, and PresetBytes the JSON of their specs together.
 	Presets     = 128
 	PresetBytes = 1 << 20
+	// Others bounds the objects of a namespace that a review compares with its object, such as other restores.
+	Others = 8192
 	// Handshakes bounds the connections that are not authenticated yet, AddressHandshakes those of one address, and
 	// KnownAddressHandshakes those of one that has authenticated before.
 	Handshakes             = 1024

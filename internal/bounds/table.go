@@ -24,6 +24,7 @@ func ofController() []Bound {
 		{"an object in admission", "an author", size(Object) + "; 200 problems found, 50 reported", "controller/admission.TestTooLarge"},
 		{"reviews at a time", "authors", fmt.Sprintf("%d, %d of a namespace; the others wait", Reviews, NamespaceReviews), "controller/admission.TestReviewsAreShared"},
 		{"presets of a namespace", "authors", fmt.Sprintf("%d; %s", Presets, size(PresetBytes)), "controller/admission.TestPresetsAreBounded"},
+		{"objects that a review reads of a namespace", "authors", number(Others) + "; in pages, while the API server waits", "controller/admission.TestOthersAreBounded"},
 		{"handshakes with the controller", "pods", fmt.Sprintf("%s; %d of one address, %d of an API server's; 3 and 5 s; the oldest are closed",
 			number(Handshakes), AddressHandshakes, KnownAddressHandshakes), "controller/aggregated.TestHandshakes"},
 		{"connections to the controller", "the API server", fmt.Sprintf("%s; idle ones 2 minutes", number(Connections)), "controller/aggregated.TestConnectionsAreBounded"},
