@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -72,13 +73,28 @@ func (w cards) step(ctx context.Context) (time.Duration, error) {
 	for _, name := range pod.CardsToLose(w.vmi, w.own) {
 		add(name)
 	}
+	var patience time.Duration // for a former card that is on its way
 	return each(names, func(name string) (time.Duration, error) {
 		c := w.card(name)
-		if slices.Contains(wanted, name) && !w.replaced(c) {
-			return w.attach(ctx, c)
+		if !slices.Contains(wanted, name) || w.replaced(c) {
+			return w.detach(ctx, c)
 		}
-		return w.detach(ctx, c)
+		again, err := w.attach(ctx, c, patience)
+		patience = max(patience, w.onTheWay(c))
+		return again, err
 	})
+}
+
+// cardOrderTime is how long a card waits for those before it in the spec. The guest names its cards in the order in which they
+// come, and their attachment pods may start in any.
+const cardOrderTime = 30 * time.Second
+
+// onTheWay returns for how long the cards after one wait for it; 0 if the VM has it, or if its attachment pod does not start.
+func (w cards) onTheWay(c *card) time.Duration {
+	if c.has != nil || c.live == nil || c.live.Annotations[pod.AnnotationProblem] != "" || pod.Unscheduled(c.live) != nil || pod.Waiting(c.live) != nil {
+		return 0
+	}
+	return cardOrderTime - w.Now().Sub(c.live.CreationTimestamp.Time).Abs() // the clock may have been set back since
 }
 
 func (w cards) card(name string) *card {
@@ -114,8 +130,8 @@ func (w cards) replaced(c *card) bool {
 	return container != "" && container != c.has.Container
 }
 
-// attach takes the next step for a card that the VM should have.
-func (w cards) attach(ctx context.Context, c *card) (time.Duration, error) {
+// attach takes the next step for a card that the VM should have. The VM gets it after a time of patience at the latest.
+func (w cards) attach(ctx context.Context, c *card, patience time.Duration) (time.Duration, error) {
 	if c.live == nil {
 		return w.create(ctx, c)
 	}
@@ -125,6 +141,9 @@ func (w cards) attach(ctx context.Context, c *card) (time.Duration, error) {
 	container := pod.HolderOf(c.live)
 	if c.has != nil || container == "" {
 		return 0, nil // the attachment pod's events trigger the next step
+	}
+	if patience > 0 {
+		return patience, nil
 	}
 	text, err := json.Marshal(pod.CardOf(&w.vmi.Spec, c.name))
 	if err != nil {
@@ -141,7 +160,7 @@ func (w cards) attach(ctx context.Context, c *card) (time.Duration, error) {
 			_, _ = w.about(ctx, c, order.CardDetach, order.Name{Name: c.name})
 		}
 		w.Events.Eventf(w.vmi, nil, corev1.EventTypeWarning, reasonFailedCard, "Hotplug", "Interface %s: %.900s", c.name, err.Error())
-		return retry, nil
+		return retry, w.noteProblem(ctx, c, clip(err.Error()))
 	}
 	c.has = &pod.PluggedCard{Name: c.name, Container: container, MAC: now.MAC, IPs: now.IPs}
 	if err := w.note(ctx, c); err != nil {
@@ -215,6 +234,19 @@ func (w cards) note(ctx context.Context, c *card) error {
 	}
 	if err := w.Client.Patch(ctx, w.own, client.MergeFrom(before)); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("annotate pod %s/%s: %w", w.own.Namespace, w.own.Name, err))
+	}
+	return nil
+}
+
+// noteProblem notes on the attachment pod of a card why the VM does not get the card, for the instance's conditions.
+func (w cards) noteProblem(ctx context.Context, c *card, why string) error {
+	if c.live.Annotations[pod.AnnotationProblem] == why {
+		return nil
+	}
+	before := c.live.DeepCopy()
+	metav1.SetMetaDataAnnotation(&c.live.ObjectMeta, pod.AnnotationProblem, why)
+	if err := w.Client.Patch(ctx, c.live, client.MergeFrom(before)); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("annotate pod %s/%s: %w", c.live.Namespace, c.live.Name, err))
 	}
 	return nil
 }

@@ -194,6 +194,7 @@ func TestCardFails(t *testing.T) {
 	if events := fmt.Sprint(g.Events()); !strings.Contains(events, "Warning FailedAttachInterface Interface lan: card-attach in pod") {
 		t.Error(events)
 	}
+	assert.Assert(t, strings.Contains(g.attachment().Annotations[pod.AnnotationProblem], "the node is away")) // for the instance's conditions
 	g.broken = false
 	g.reconcile()
 	g.wants("lan")
@@ -230,4 +231,49 @@ func TestCardsPodGoes(t *testing.T) {
 	g.guest.Ended = true
 	g.reconcile()
 	assert.Equal(t, len(g.attachments()), 0)
+}
+
+// TestCardsInOrder: cards that came with one change are attached in the order of the spec, in whichever order their attachment
+// pods start. A card whose network does not come keeps the others waiting for a while alone.
+func TestCardsInOrder(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(g *rig, first *corev1.Pod)
+		want []string
+	}{
+		{"the first pod starts last", func(g *rig, first *corev1.Pod) { g.run(first) }, []string{"one", "two"}},
+		{"the first pod never starts", func(g *rig, first *corev1.Pod) {
+			fakecluster.Change(t, g.Cluster, first, func(p *corev1.Pod) {
+				p.CreationTimestamp.Time = p.CreationTimestamp.Add(-cardOrderTime)
+			})
+		}, []string{"two"}},
+		{"the first pod says why it does not start", func(g *rig, first *corev1.Pod) {
+			fakecluster.Change(t, g.Cluster, first, func(p *corev1.Pod) {
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse}}
+			})
+		}, []string{"two"}},
+		{"the first card is not wanted any more", func(g *rig, _ *corev1.Pod) {
+			g.change(func(vmi *kubevirt.VirtualMachineInstance) { pod.RemoveCards(&vmi.Spec, "one") })
+		}, []string{"two"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newRig(t)
+			g.plugCard("one")
+			g.plugCard("two")
+			g.reconcile()
+			var pods [2]*corev1.Pod
+			for _, p := range g.attachments() {
+				fakecluster.Change(t, g.Cluster, &p, func(p *corev1.Pod) { p.CreationTimestamp.Time = g.r.Now() })
+				pods[map[string]int{"one": 0, "two": 1}[pod.HeldCard(&p)]] = &p
+			}
+			g.run(pods[1])
+			if again := g.reconcile().RequeueAfter; again <= 0 || again > cardOrderTime {
+				t.Errorf("again after %s", again)
+			}
+			g.wants()
+			tt.do(g, pods[0])
+			g.reconcile()
+			g.wants(tt.want...)
+		})
+	}
 }

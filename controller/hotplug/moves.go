@@ -35,11 +35,11 @@ func (m *Moves) Attach(
 	if len(wanted) == 0 {
 		return nil, "", nil
 	}
-	from, err := attachments(ctx, m.Client, source)
+	from, err := Attachments(ctx, m.Client, source)
 	if err != nil {
 		return nil, "", err
 	}
-	have, err := attachments(ctx, m.Client, target)
+	have, err := Attachments(ctx, m.Client, target)
 	if err != nil {
 		return nil, "", err
 	}

@@ -33,7 +33,7 @@ func migrating(t *testing.T) (*rig, *Moves, *corev1.Pod) {
 // of returns the attachment pods of a pod.
 func (g *rig) of(own *corev1.Pod) []corev1.Pod {
 	g.t.Helper()
-	all, err := attachments(g.t.Context(), g.Client, own)
+	all, err := Attachments(g.t.Context(), g.Client, own)
 	assert.NilError(g.t, err)
 	return all
 }

@@ -76,7 +76,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || guest.Pod == nil {
 		return ctrl.Result{}, err
 	}
-	pods, err := attachments(ctx, r.Client, guest.Pod)
+	pods, err := Attachments(ctx, r.Client, guest.Pod)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -147,8 +147,8 @@ func hasVolumes(vmi *kubevirt.VirtualMachineInstance) bool {
 		})
 }
 
-// attachments returns the attachment pods of a VM's pod.
-func attachments(ctx context.Context, from client.Reader, own *corev1.Pod) ([]corev1.Pod, error) {
+// Attachments returns the attachment pods of a VM's pod.
+func Attachments(ctx context.Context, from client.Reader, own *corev1.Pod) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	err := from.List(ctx, &pods, client.InNamespace(own.Namespace), client.MatchingFields{indexAttachment: string(own.UID)})
 	if err != nil {

@@ -23,6 +23,8 @@ const (
 	// AnnotationPluggedCards is on the pod of a VM that has got network cards since it runs, and has the JSON of
 	// [PluggedCard]s, as the node has confirmed them.
 	AnnotationPluggedCards = "nodevirt.io/plugged-cards"
+	// AnnotationProblem is on an attachment pod whose node does not give the VM the network card, and says why.
+	AnnotationProblem = "vm.nodevirt.io/problem"
 	// cardPrefix begins the names of the attachment pods of network cards.
 	cardPrefix = "hp-card-"
 )

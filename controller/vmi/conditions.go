@@ -1,6 +1,7 @@
 package vmi
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -116,15 +117,16 @@ func migrationRequired(vmi *kubevirt.VirtualMachineInstance, v view) *cond {
 		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonAutoMigrationDueToLiveUpdate, "The VMI gets its network by a migration"
 		return &c
 	}
-	has := pod.PluggedCards(v.pod)
-	for _, name := range pod.CardsToPlug(vmi, v.pod) {
-		if !slices.ContainsFunc(has, func(c pod.PluggedCard) bool { return c.Name == name }) {
-			c.Status, c.Reason = corev1.ConditionFalse, kubevirt.VirtualMachineInstanceReasonAutoMigrationPending
-			c.Message = "The running VM is about to get network card " + name
-			return &c
-		}
+	awaited := awaitedCards(vmi, v.pod)
+	if len(awaited) == 0 {
+		return nil
 	}
-	return nil
+	c.Status, c.Reason = corev1.ConditionFalse, kubevirt.VirtualMachineInstanceReasonAutoMigrationPending
+	c.Message = "The running VM is about to get network card " + awaited[0]
+	if v.cardTrouble != "" {
+		c.Message = fmt.Sprintf("The running VM does not get network card %s: %s", awaited[0], v.cardTrouble)
+	}
+	return &c
 }
 
 func ready(v view) cond {

@@ -47,6 +47,9 @@ type follower struct {
 	offers interface {
 		unmet(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) (string, error)
 	}
+	cards interface {
+		trouble(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) (string, time.Duration, error)
+	}
 	networks interface {
 		ownAddress(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (string, error)
 	}
@@ -86,20 +89,10 @@ func (f *follower) follow(
 		return ctrl.Result{}, err
 	}
 	next = sooner(next, wait)
-	if v.running() {
-		if v.pvcs, err = f.pvcs.pvcObjects(ctx, vmi); err != nil {
-			return ctrl.Result{}, err
-		}
-		if v.ownAddress, err = f.networks.ownAddress(ctx, vmi); err != nil {
-			return ctrl.Result{}, err
-		}
-		if err := f.pvcs.addState(ctx, p, v.pvcs); err != nil {
-			return ctrl.Result{}, err
-		}
-		if err := f.pvcs.markFilled(ctx, pod.AsStarted(vmi, p), v.pvcs); err != nil {
-			return ctrl.Result{}, err
-		}
+	if wait, err = f.whileRunning(ctx, vmi, &v); err != nil {
+		return ctrl.Result{}, err
 	}
+	next = sooner(next, wait)
 	if v.unhealthy, err = f.views.unhealthy(ctx, vmi, v); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -109,11 +102,10 @@ func (f *follower) follow(
 	if err := f.annotate(ctx, vmi, p); err != nil {
 		return ctrl.Result{}, err
 	}
-	if wait, err := f.resizer.resize(ctx, vmi, &v); err != nil {
+	if wait, err = f.resizer.resize(ctx, vmi, &v); err != nil {
 		return ctrl.Result{}, err
-	} else if wait > 0 {
-		next = wait // a guest that runs has no other
 	}
+	next = sooner(next, wait)
 	if err := f.reports.report(ctx, vmi, v); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -146,6 +138,28 @@ func (f *follower) beforeStart(ctx context.Context, vmi *kubevirt.VirtualMachine
 		wait = sooner(wait, offersAge) // a node may get the label
 	}
 	return wait, nil
+}
+
+// whileRunning finds out what the status of a running guest needs, and notes which PVCs the guest has. It returns when to
+// look again; 0 for never.
+func (f *follower) whileRunning(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v *view) (wait time.Duration, err error) {
+	if !v.running() {
+		return 0, nil
+	}
+	if v.pvcs, err = f.pvcs.pvcObjects(ctx, vmi); err != nil {
+		return 0, err
+	}
+	if v.ownAddress, err = f.networks.ownAddress(ctx, vmi); err != nil {
+		return 0, err
+	}
+	if err := f.pvcs.addState(ctx, v.pod, v.pvcs); err != nil {
+		return 0, err
+	}
+	if err := f.pvcs.markFilled(ctx, pod.AsStarted(vmi, v.pod), v.pvcs); err != nil {
+		return 0, err
+	}
+	v.cardTrouble, wait, err = f.cards.trouble(ctx, vmi, v.pod)
+	return wait, err
 }
 
 // remove ends the guest of a deleted instance, and then releases the instance.

@@ -59,7 +59,7 @@ func frozen(v view) string {
 }
 
 // addGuests adds to the cards their names in the guest, and the guest's addresses if
-// the pod's network has none. It finds a card by its MAC or IP address, or as the only
+// the pod's network has none. It finds a card by the name that the node gives it, by its MAC or IP address, or as the only
 // remaining one. It returns the cards and, once they are all known, the guest's interfaces
 // that are none of them, as KubeVirt does.
 func addGuests(cards []kubevirt.VirtualMachineInstanceNetworkInterface, v view) []kubevirt.VirtualMachineInstanceNetworkInterface {
@@ -70,7 +70,10 @@ func addGuests(cards []kubevirt.VirtualMachineInstanceNetworkInterface, v view) 
 	left := slices.Clone(g.Interfaces)
 	var unknown []int
 	for i := range cards {
-		at := slices.IndexFunc(left, func(seen condition.Interface) bool { return sameCard(cards[i], seen) })
+		at := slices.IndexFunc(left, func(seen condition.Interface) bool { return seen.Card == cards[i].Name })
+		if at < 0 {
+			at = slices.IndexFunc(left, func(seen condition.Interface) bool { return seen.Card == "" && sameCard(cards[i], seen) })
+		}
 		if at < 0 {
 			unknown = append(unknown, i)
 			continue
@@ -78,6 +81,7 @@ func addGuests(cards []kubevirt.VirtualMachineInstanceNetworkInterface, v view) 
 		addGuest(&cards[i], left[at])
 		left = slices.Delete(left, at, at+1)
 	}
+	left = slices.DeleteFunc(left, func(seen condition.Interface) bool { return seen.Card != "" }) // of a card that comes or goes
 	if len(unknown) == 1 && len(left) == 1 && cards[unknown[0]].MAC == "" {
 		addGuest(&cards[unknown[0]], left[0])
 		return cards

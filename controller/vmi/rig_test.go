@@ -20,6 +20,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
+	"github.com/nodevirt/nodevirt/controller/hotplug"
 	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/controller/pod"
@@ -59,6 +60,9 @@ func newRig(t *testing.T) *rig {
 		Status: []client.Object{new(kubevirt.VirtualMachineInstance)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
 			for name, key := range Indexes() {
+				b = b.WithIndex(new(corev1.Pod), name, key)
+			}
+			for name, key := range hotplug.Indexes() {
 				b = b.WithIndex(new(corev1.Pod), name, key)
 			}
 			for name, key := range NodeIndexes() {

@@ -291,6 +291,29 @@ func TestGuestsAddresses(t *testing.T) {
 	}
 }
 
+// TestGuestsCards: the node names the cards that the guest's agent reports. So a card without its own address keeps
+// what the agent says of it while another one comes or goes, and that one is none of the guest's own interfaces.
+func TestGuestsCards(t *testing.T) {
+	v := seen(readyNode, corev1.PodRunning, running)
+	v.pod.Status.Conditions = []corev1.PodCondition{{Type: condition.GuestInfo, Status: corev1.ConditionTrue, Message: `{"interfaces": [
+		{"card": "lan", "name": "eth1", "mac": "02:00:00:00:00:02", "ips": ["192.0.2.9"]},
+		{"card": "default", "name": "eth0", "mac": "02:00:00:00:00:01", "ips": ["10.0.2.2"]},
+		{"card": "default", "name": "br0", "mac": "02:00:00:00:00:01"}]}`}}
+	own := func() kubevirt.VirtualMachineInstanceNetworkInterface {
+		return kubevirt.VirtualMachineInstanceNetworkInterface{Name: "default", IP: "10.0.0.1", IPs: []string{"10.0.0.1"}, InfoSource: "domain"}
+	}
+	want := own()
+	want.InterfaceName, want.MAC, want.InfoSource = "eth0", "02:00:00:00:00:01", "domain, guest-agent"
+	got := addGuests([]kubevirt.VirtualMachineInstanceNetworkInterface{own()}, v)
+	if diff := cmp.Diff([]kubevirt.VirtualMachineInstanceNetworkInterface{want}, got); diff != "" {
+		t.Errorf("after an unplug (-want +got)\n%s", diff)
+	}
+	got = addGuests([]kubevirt.VirtualMachineInstanceNetworkInterface{own(), {Name: "late"}}, v)
+	if diff := cmp.Diff([]kubevirt.VirtualMachineInstanceNetworkInterface{want, {Name: "late"}}, got); diff != "" {
+		t.Errorf("with a card that the agent does not know yet (-want +got)\n%s", diff)
+	}
+}
+
 // TestGuestsOwnInterfaces: what the guest made is listed, unless it may be a card whose address is not known, or has a
 // card's address.
 func TestGuestsOwnInterfaces(t *testing.T) {

@@ -27,6 +27,8 @@ type view struct {
 	unmet string
 	// unhealthy says that the kubelet stopped the guest, since its liveness probe failed.
 	unhealthy bool
+	// cardTrouble is why a running guest does not get the first network card that it is about to get.
+	cardTrouble string
 	// unresized is why the API server refused to resize the pod.
 	unresized string
 	// pvcs are the instance's PVCs, once its guest runs.
@@ -180,11 +182,16 @@ func (v view) lookAgain(now time.Time) (due bool, next time.Duration) {
 	if v.phase() != kubevirt.Scheduled || v.waitingTrouble() != nil {
 		return false, 0
 	}
-	if c := conditionOf(v.pod, corev1.PodReadyToStartContainers); c != nil && c.Status == corev1.ConditionTrue {
+	return lookAtEvents(v.pod, now)
+}
+
+// lookAtEvents reports whether only events say why a pod does not start, and returns when to look at them again; 0 for never.
+func lookAtEvents(p *corev1.Pod, now time.Time) (due bool, next time.Duration) {
+	if c := conditionOf(p, corev1.PodReadyToStartContainers); c != nil && c.Status == corev1.ConditionTrue {
 		return false, 0
 	}
-	bound := v.pod.CreationTimestamp.Time
-	if c := conditionOf(v.pod, corev1.PodScheduled); c != nil {
+	bound := p.CreationTimestamp.Time
+	if c := conditionOf(p, corev1.PodScheduled); c != nil {
 		bound = c.LastTransitionTime.Time
 	}
 	silent := now.Sub(bound).Abs() // the clock may have been set back since

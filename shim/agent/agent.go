@@ -12,6 +12,9 @@ type Options struct {
 	Large Large
 	// Namespace is the VM's, which takes Large's turns.
 	Namespace string
+	// Cards, if not nil, returns the VM's network cards by their MAC addresses. What the guest reports of those is kept,
+	// however many interfaces the guest has made itself.
+	Cards func() map[string]string
 	// Changed, if not nil, is called whenever the result of [Facts.State] may have
 	// changed. It must not block for long.
 	Changed func()
@@ -43,13 +46,16 @@ func join(l *link, o Options) *Agent {
 	if o.Changed == nil {
 		o.Changed = func() {}
 	}
+	if o.Cards == nil {
+		o.Cards = func() map[string]string { return nil }
+	}
 	port := &Port{absent: l.cut, changed: o.Changed, now: reading{presence: Unknown}}
 	l.port = port
 	terminals := make(chan Terminal, len(o.Terminals))
 	for _, t := range o.Terminals {
 		terminals <- t
 	}
-	queries := &Queries{agent: l}
+	queries := &Queries{agent: l, cards: o.Cards}
 	facts := &Facts{port: port, agent: queries, changed: o.Changed, hasten: make(chan struct{}, 1)}
 	return &Agent{
 		Port: port, Queries: queries, Facts: facts,

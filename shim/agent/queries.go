@@ -39,7 +39,10 @@ const (
 )
 
 // Queries ask the agent about its guest.
-type Queries struct{ agent caller }
+type Queries struct {
+	agent caller
+	cards func() map[string]string
+}
 
 // caller runs one command of an agent; [link].
 type caller interface {

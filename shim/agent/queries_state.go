@@ -118,13 +118,23 @@ func (q *Queries) askInterfaces(ctx context.Context, s *State) error {
 	if err := q.agent.call(ctx, "guest-network-get-interfaces", nil, smallAnswer, &found); err != nil {
 		return err
 	}
-	s.Interfaces = interfaces(found)
+	s.Interfaces = interfaces(found, q.cards())
 	return nil
 }
 
-// interfaces returns the well-formed interfaces that a guest reported, except its loopback.
-func interfaces(found []foundInterface) []Interface {
+// interfaces returns the well-formed interfaces that a guest reported, except its loopback. Those with the MAC addresses
+// of the VM's cards come first: a guest with many containers may name the card that came last after all of theirs.
+func interfaces(found []foundInterface, cards map[string]string) []Interface {
 	var all []Interface
+	rank := func(f foundInterface) int {
+		if mac, err := net.ParseMAC(f.MAC); err == nil {
+			if _, is := cards[mac.String()]; is {
+				return 0
+			}
+		}
+		return 1
+	}
+	slices.SortStableFunc(found, func(a, b foundInterface) int { return rank(a) - rank(b) })
 	for _, f := range found {
 		if len(all) == maxInterfaces {
 			break

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -76,12 +77,27 @@ func TestInterfaces(t *testing.T) {
 	if err := decodeReply("guest-network-get-interfaces", []byte(line), &found); err != nil {
 		t.Fatal(err)
 	}
-	all := interfaces(found)
+	all := interfaces(found, nil)
 	if len(all) != maxInterfaces || all[0].Name != "eth\uFFFD0" || all[0].MAC != "52:54:00:00:00:01" || all[1].MAC != "" {
 		t.Errorf("%d interfaces, %+v", len(all), all[:2])
 	}
 	if len(all[0].Addresses) != 2 || all[0].Addresses[1].String() != "fe80::1/64" {
 		t.Errorf("addresses %v", all[0].Addresses)
+	}
+}
+
+// TestInterfacesOfManyContainers: a card that came last is kept, though the guest names its containers' interfaces before,
+// also if one of those has the card's address: such as a bridge of the guest's.
+func TestInterfacesOfManyContainers(t *testing.T) {
+	var found []foundInterface
+	for i := range 100 {
+		found = append(found, foundInterface{Name: fmt.Sprintf("veth%d", i), MAC: fmt.Sprintf("0a:00:00:00:00:%02x", i)})
+	}
+	found = append([]foundInterface{{Name: "eth0", MAC: "02:00:00:00:00:01"}}, found...)
+	found = append(found, foundInterface{Name: "eth1", MAC: "02:00:00:00:00:0A"})
+	all := interfaces(found, map[string]string{"02:00:00:00:00:01": "default", "02:00:00:00:00:0a": "lan"})
+	if len(all) != maxInterfaces || all[0].Name != "eth0" || all[1].Name != "eth1" || all[2].Name != "veth0" {
+		t.Errorf("%d interfaces: %+v", len(all), all[:3])
 	}
 }
 
@@ -125,7 +141,7 @@ func FuzzDecodeReply(f *testing.F) {
 		if decodeReply("guest-network-get-interfaces", line, &found) != nil {
 			return
 		}
-		all := interfaces(found)
+		all := interfaces(found, map[string]string{"52:54:00:00:00:01": "default"})
 		if len(all) > maxInterfaces {
 			t.Errorf("%d interfaces", len(all))
 		}

@@ -3,6 +3,7 @@ package podstatus
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -174,9 +175,10 @@ const (
 	maxGuest   = 4 << 10
 )
 
-// guestMessage encodes what the agent reported as JSON, with as many interfaces as
-// fit. Package agent bounds each text in it.
+// guestMessage encodes what the agent reported as JSON, with as many addresses as fit: the interface with the most
+// addresses loses its last one first, and an interface goes only when none has any. Package agent bounds each text in it.
 func guestMessage(g condition.Guest) string {
+	g.Interfaces = slices.Clone(g.Interfaces)
 	for {
 		var text strings.Builder
 		e := json.NewEncoder(&text)
@@ -185,8 +187,29 @@ func guestMessage(g condition.Guest) string {
 		if text.Len() <= maxGuest || len(g.Interfaces) == 0 {
 			return strings.TrimSpace(text.String())
 		}
-		g.Interfaces = g.Interfaces[:len(g.Interfaces)-1]
+		for left := text.Len() - maxGuest; left > 0 && len(g.Interfaces) > 0; {
+			left -= shorten(&g)
+		}
 	}
+}
+
+// shorten removes an address or, if there is none, an interface, and returns how many bytes that saves at least.
+func shorten(g *condition.Guest) int {
+	most := 0
+	for i, one := range g.Interfaces {
+		if len(one.IPs) > len(g.Interfaces[most].IPs) {
+			most = i
+		}
+	}
+	one := &g.Interfaces[most]
+	if last := len(one.IPs) - 1; last >= 0 {
+		saved := len(one.IPs[last]) + len(`"",`)
+		one.IPs = one.IPs[:last]
+		return saved
+	}
+	last := g.Interfaces[len(g.Interfaces)-1]
+	g.Interfaces = g.Interfaces[:len(g.Interfaces)-1]
+	return len(last.Name) + len(last.MAC)
 }
 
 // clip shortens a text to most bytes, without splitting a character.

@@ -2,6 +2,7 @@ package podstatus
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,15 @@ func TestGuestMessage(t *testing.T) {
 	}
 	back, err := condition.Parse(text)
 	if err != nil || back.Hostname != long || back.OS.Machine != long {
+		t.Errorf("%v: %+v", err, back)
+	}
+	// A card with many addresses takes none away from another one.
+	g = condition.Guest{Interfaces: []condition.Interface{{Card: "default"}, {Card: "lan", IPs: []string{"192.0.2.7"}}}}
+	for i := range 300 {
+		g.Interfaces[0].IPs = append(g.Interfaces[0].IPs, fmt.Sprintf("10.0.%d.1", i))
+	}
+	back, err = condition.Parse(guestMessage(g))
+	if err != nil || len(back.Interfaces) != 2 || len(back.Interfaces[0].IPs) < 100 || len(back.Interfaces[1].IPs) != 1 || len(g.Interfaces[0].IPs) != 300 {
 		t.Errorf("%v: %+v", err, back)
 	}
 	if _, err := condition.Parse("no JSON"); err == nil {

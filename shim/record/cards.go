@@ -99,3 +99,12 @@ func (r Container) NICs() []netsetup.NIC {
 	}
 	return all
 }
+
+// CardsByMAC returns the names of the VM's network cards by their guests' MAC addresses.
+func (r Container) CardsByMAC() map[string]string {
+	all := map[string]string{}
+	for _, n := range r.NICs() {
+		all[n.GuestMAC.String()] = n.Card
+	}
+	return all
+}

@@ -149,6 +149,9 @@ type OS struct {
 // Interface is a network interface of the VM as the guest reports it. Interfaces
 // that the guest created itself are omitted.
 type Interface struct {
+	// Card is the name of the VM's network card with this MAC address: the node knows it, and not the guest. A node of an
+	// earlier version leaves it empty.
+	Card string `json:"card,omitempty"`
 	Name string `json:"name,omitempty"`
 	MAC  string `json:"mac,omitempty"`
 	// IPs have no prefix length.

@@ -66,6 +66,7 @@ func NewAgents(l layout.Layout, p ports, tasks *background.Tasks, log *slog.Logg
 		return agent.New(agent.Options{
 			Socket: l.AgentSocket(id), Terminals: commandTerminals(l, id), Large: large,
 			Namespace: v.Record().Sandbox.Value.GetMetadata().GetNamespace(),
+			Cards:     func() map[string]string { return v.Record().CardsByMAC() },
 			Changed:   func() { a.changed(v) },
 		})
 	}

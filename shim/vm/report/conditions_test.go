@@ -116,7 +116,7 @@ func TestConditionsOfAGuest(t *testing.T) {
 	want := &condition.Guest{
 		AgentVersion: "8.2", Hostname: "guest",
 		OS:         &condition.OS{ID: "debian", PrettyName: "Debian 13", VersionID: "13", Kernel: "6.12", Machine: "x86_64"},
-		Interfaces: []condition.Interface{{Name: "eth0", MAC: "02:00:00:00:00:01", IPs: []string{"10.0.0.2"}}},
+		Interfaces: []condition.Interface{{Card: "default", Name: "eth0", MAC: "02:00:00:00:00:01", IPs: []string{"10.0.0.2"}}},
 	}
 	if diff := cmp.Diff(want, f.Machine.Guest); diff != "" {
 		t.Errorf("guest:\n%s", diff)

@@ -91,15 +91,13 @@ func guest(s agent.State, r record.Container) *condition.Guest {
 	if o := s.OS; o != nil {
 		g.OS = &condition.OS{ID: o.ID, PrettyName: o.Name, VersionID: o.Version, Kernel: o.Kernel, Machine: o.Machine}
 	}
-	cards := map[string]bool{}
-	for _, n := range r.NICs() {
-		cards[n.GuestMAC.String()] = true
-	}
+	cards := r.CardsByMAC()
 	for _, i := range s.Interfaces {
-		if !cards[i.MAC] {
+		card, is := cards[i.MAC]
+		if !is {
 			continue
 		}
-		shown := condition.Interface{Name: i.Name, MAC: i.MAC}
+		shown := condition.Interface{Card: card, Name: i.Name, MAC: i.MAC}
 		for _, a := range i.Addresses {
 			if !a.Addr().IsLinkLocalUnicast() {
 				shown.IPs = append(shown.IPs, a.Addr().String())
