@@ -137,6 +137,25 @@ func TestDamagedState(t *testing.T) {
 	}
 }
 
+// TestFoundDamage has the rounds in which nodevirt was once wrong.
+func TestFoundDamage(t *testing.T) {
+	for _, found := range []struct {
+		round string
+		// others are the daemons that are restarted with the reader.
+		others []string
+	}{
+		{"record older ended", []string{node.Libvirtd}},
+		{"record missing ended", []string{node.Libvirtd}},
+		{"record missing ended", []string{node.Containerd}},
+	} {
+		all := everyDamage()
+		i := slices.IndexFunc(all, func(d damaged) bool { return d.String() == found.round })
+		assert.Assert(t, i >= 0, "there is no round %q", found.round)
+		all[i].others = found.others
+		t.Run(all[i].String(), all[i].run)
+	}
+}
+
 // TestDamagedRounds draws rounds from seeds: make test-faults ROUNDS=300 FLAGS=-run=TestDamagedRounds.
 func TestDamagedRounds(t *testing.T) {
 	all := everyDamage()

@@ -131,6 +131,31 @@ func TestOldRecordOfAnEndedGuest(t *testing.T) {
 	})
 }
 
+// TestLostRecordOfAnEndedGuest: its domain goes, once libvirtd answers, and no other VM's.
+func TestLostRecordOfAnEndedGuest(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		id, other := n.started(t, "pod"), n.started(t, "other")
+		r, kept := n.rec(t, id), n.rec(t, other)
+		n.end()
+		n.libvirt.End(r.Domain.UUID, domain.ReasonFailed)
+		n.store.Lose(id)
+		n.libvirt.SetAway(true)
+		n.join()
+		must(t, n.Recover(t.Context()))
+		n.run(t)
+		time.Sleep(time.Minute)
+		n.libvirt.SetAway(false)
+		time.Sleep(time.Hour)
+		if n.libvirt.Status(r.Domain.UUID) != "" || n.table.Knows(id) || n.network.Server(id) != 0 {
+			t.Errorf("domain %q, known: %t, dnsmasq %d are left", n.libvirt.Status(r.Domain.UUID), n.table.Knows(id), n.network.Server(id))
+		}
+		if n.libvirt.Status(kept.Domain.UUID) != domain.StatusRunning || n.rec(t, other).State != record.Running {
+			t.Errorf("the other VM is %s", n.rec(t, other).State)
+		}
+		must(t, n.RemoveIn(t.Context(), r.SandboxID))
+	})
+}
+
 // TestLostRecordOfAForgottenGuest: libvirt does not know the guest either.
 func TestLostRecordOfAForgottenGuest(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {

@@ -9,9 +9,11 @@ import (
 	"strings"
 
 	"github.com/nodevirt/nodevirt/shim/disk"
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/witness"
 )
 
 // moveBroken moves broken records of sandboxes out of the way. A sandbox's VM
@@ -135,21 +137,55 @@ func (c *recovery) releaseStrayDisks(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// logStrayDomains names the domains of containers without a record. A start
-// writes its record before its domain, and a removal undefines the domain before
-// it removes the record. So these domains are another shim's, or their records
-// are lost. They are guests at work, which this shim must not end.
-func (c *recovery) logStrayDomains(ctx context.Context) {
+// removeStrayDomains removes the domains of containers without a record. A start writes its record before its domain,
+// and a removal undefines the domain before it removes the record. So their records are lost, or they are another shim's,
+// whose guests this shim must not end.
+func (c *recovery) removeStrayDomains(ctx context.Context) {
 	domains, err := c.observer.Domains(ctx)
 	if err != nil {
 		c.log.Error("listing the domains failed", "error", err)
 		return
 	}
 	for _, d := range domains {
-		if !c.table.Has(d.ContainerID) {
-			c.log.Warn("libvirt runs a domain of nodevirt's that no record here knows: "+
-				"if it isn't another shim's, end it with virsh destroy and virsh undefine",
-				"domain", d.Name, "container", d.ContainerID)
+		own := func(v *table.VM) bool { return v.Record().Domain.UUID == d.UUID }
+		if c.table.Has(d.ContainerID) || slices.ContainsFunc(c.table.All(""), own) {
+			continue
 		}
+		c.tasks.Retry(lostPause, nil, func(ctx context.Context) bool {
+			done, err := c.removeStrayDomain(ctx, d)
+			if err != nil && ctx.Err() == nil {
+				c.log.Warn("removing a domain without a record failed, retrying", "domain", d.Name, "error", err)
+			}
+			return done
+		})
 	}
+}
+
+// removeStrayDomain undefines a domain once its guest has ended. It leaves a guest that runs alone.
+func (c *recovery) removeStrayDomain(ctx context.Context, d domain.Info) (done bool, err error) {
+	all, err := c.witness.Processes()
+	if err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(all, func(p witness.Process) bool { return p.Container == d.ContainerID || p.Domain == d.Name }) {
+		c.log.Warn("libvirt runs a domain of nodevirt's that no record here knows: "+
+			"if it isn't another shim's, end it with virsh destroy and virsh undefine",
+			"domain", d.Name, "container", d.ContainerID)
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, undoTime)
+	defer cancel()
+	switch state, err := c.observer.State(ctx, d.UUID); {
+	case errors.Is(err, domain.ErrNotFound):
+		return true, nil
+	case err != nil:
+		return false, err
+	case state.Status != domain.StatusShutoff:
+		return false, nil // libvirt has yet to see that its QEMU has ended
+	}
+	if err := c.domains.Undefine(ctx, d.UUID); err != nil {
+		return false, err
+	}
+	c.log.Info("the domain of a guest without a record is removed: the guest has ended", "domain", d.Name, "container", d.ContainerID)
+	return true, nil
 }

@@ -63,7 +63,7 @@ func (w *watcher) watch(ctx context.Context, events <-chan domain.Event) {
 // handle leaves the work to tasks, so that the next event does not wait.
 func (w *watcher) handle(e domain.Event) {
 	if e.Kind == domain.EventResync {
-		w.tasks.Run(w.recovery.logStrayDomains)
+		w.tasks.Run(w.recovery.removeStrayDomains)
 	}
 	for _, uuid := range w.late.of(e) {
 		w.tasks.Run(func(ctx context.Context) {
