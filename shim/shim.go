@@ -28,6 +28,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/checkpoint/unpack"
 	"github.com/nodevirt/nodevirt/shim/config"
 	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/console/terminal"
@@ -239,6 +240,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		Unpacker:       unpacker,
 		Disks:          disks,
 		Expander:       expander,
+		Checkpoints:    unpack.Unpacker{Tool: converter, Program: converter.Stage[0]},
 		CreateTimeout:  time.Duration(c.Disks.GiveUp),
 		DiskMode:       vmspec.Mode(c.Disks.Mode),
 		Network:        netsetup.New(netsetup.Options{Dnsmasq: dnsmasq, Dir: filepath.Join(c.Run, "networks"), PodNetworkMAC: c.VM.PodNetworkMAC, Logger: log}),

@@ -1,7 +1,7 @@
 // Command nodevirt-view confines its own process and then executes a program that works for a stranger:
-// qemu-storage-daemon, which shows a disk as a raw file, qemu-img, which converts one, or virtiofsd,
-// which shows a guest a folder. The shim starts it. It is a separate small program, so that it starts in a tenth of the time that
-// the shim takes.
+// qemu-storage-daemon, which shows a disk as a raw file, qemu-img, which converts one, virtiofsd, which
+// shows a guest a folder, or this program itself, which decompresses a checkpoint's disk. The shim starts it. It is a separate
+// small program, so that it starts in a tenth of the time that the shim takes.
 package main
 
 import (
@@ -11,12 +11,16 @@ import (
 
 	"github.com/nodevirt/nodevirt/imageunpack/confine"
 	"github.com/nodevirt/nodevirt/imageunpack/rawview"
+	"github.com/nodevirt/nodevirt/shim/checkpoint/unpack"
 	"github.com/nodevirt/nodevirt/shim/virtiofs"
 )
 
-var errUsage = errors.New("usage: nodevirt-view [convert] FOLDER, or nodevirt-view share FOLDER PROGRAM; nodevirt-shim runs it")
+var errUsage = errors.New("usage: nodevirt-view [convert] FOLDER, nodevirt-view share FOLDER PROGRAM, or nodevirt-view unpack BYTES; nodevirt-shim runs it")
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == unpack.Command {
+		os.Exit(unpack.Main(os.Args[2], os.Stderr))
+	}
 	fmt.Fprintln(os.Stderr, "nodevirt-view:", run(os.Args[1:]))
 	os.Exit(1)
 }

@@ -21,14 +21,15 @@ import (
 type Tool struct {
 	// QemuImg and QemuNBD are the paths of the programs.
 	QemuImg, QemuNBD string
-	// Stage is a command that calls [confine.Enter] with its last argument, Dir, which a run adds.
+	// Stage is a command that calls [confine.Enter] with its last argument, Dir, which Run adds.
 	Stage []string
 	// Dir is a folder on which each process mounts a file tree that only it sees.
 	Dir string
 }
 
-// run runs a program with the files that it inherits, and calls started, if not nil, before it reads one.
-func (t Tool) run(
+// Run runs a program with the files that it inherits, from descriptor 3 on, and calls started, if not nil, before the program
+// reads one. The program has ended when Run returns; it ends with ctx.
+func (t Tool) Run(
 	ctx context.Context, p confine.Program, files []*os.File, stdout, stderr io.Writer, started func(pid int) error,
 ) error {
 	path, err := exec.LookPath(p.Path)
@@ -83,7 +84,7 @@ func (c Conversion) Run(ctx context.Context, progress func(done float64)) error 
 		return fmt.Errorf("convert to raw: %w", err)
 	}
 	stderr := &head{}
-	err = c.Tool.run(ctx, confine.Program{
+	err = c.Tool.Run(ctx, confine.Program{
 		Path: c.Tool.QemuImg, Args: append([]string{"qemu-img"}, c.args()...),
 		UID: c.UID, GID: c.UID, ReadAll: private,
 		Descriptors: []int{fromFD, toFD}, EndsWithParent: true,

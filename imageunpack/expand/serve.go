@@ -122,7 +122,7 @@ func (s Service) serve(ctx context.Context, listener *net.UnixListener, connecti
 	}
 	disk := fmt.Sprintf("driver=%s,read-only=on,file.driver=file,file.filename=/proc/self/fd/%d", s.Format, servedFD)
 	stderr := &head{}
-	err = s.Tool.run(ctx, confine.Program{
+	err = s.Tool.Run(ctx, confine.Program{
 		Path: s.Tool.QemuNBD,
 		Args: []string{"qemu-nbd", "--read-only", "--shared=" + strconv.Itoa(connections), "--image-opts", disk},
 		UID:  s.UID, GID: s.UID, ReadAll: private,

@@ -117,14 +117,22 @@ func CopyMemory(ctx context.Context, files Files, m Manifest, to io.Writer) erro
 // UnpackDisk writes a disk's file to an empty file, with holes in place of zeros, and compares
 // its checksum.
 func UnpackDisk(ctx context.Context, files Files, d Disk, to *os.File) error {
-	return stored(ctx, files, diskName(d.Name), d.File, func(r io.Reader) error {
-		content, err := unpack(r, d.Size)
-		if err != nil {
-			return err
-		}
-		defer content.Close()
-		return sparse(to, content)
-	})
+	return PassDisk(ctx, files, d, func(compressed io.Reader) error { return ExpandDisk(compressed, d.Size, to) })
+}
+
+// PassDisk has use read a disk's compressed file, and compares the checksum of what there is to read.
+func PassDisk(ctx context.Context, files Files, d Disk, use func(compressed io.Reader) error) error {
+	return stored(ctx, files, diskName(d.Name), d.File, use)
+}
+
+// ExpandDisk decompresses size bytes to an empty file, with holes in place of zeros.
+func ExpandDisk(compressed io.Reader, size int64, to *os.File) error {
+	content, err := unpack(compressed, size)
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	return sparse(to, content)
 }
 
 // stored has use read a file of a checkpoint, whose checksum it compares then.

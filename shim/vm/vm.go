@@ -84,6 +84,7 @@ type Options struct {
 	Unpacker    *imageunpack.Unpacker
 	Disks       *disk.Disks
 	Expander    *expand.Expander
+	Checkpoints lifecycle.Checkpoints
 	Network     *netsetup.Setup
 	TPMs        *tpm.TPMs
 	Filesystems *virtiofs.Servers
@@ -206,7 +207,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	})
 	life = lifecycle.New(lifecycle.Options{
 		Table: vms, Sandboxes: sandboxes, Agents: agents, Conditions: conditions, Events: events, Moves: moves, Pods: o.PodLookup, Tasks: tasks,
-		Records: o.Records, Images: o.Unpacker, ImageStore: o.Images, Expanded: o.Expander,
+		Records: o.Records, Images: o.Unpacker, ImageStore: o.Images, Expanded: o.Expander, Checkpoints: o.Checkpoints,
 		DiskMaker: o.Disks.Maker, DiskAttacher: o.Disks.Attachments, DiskKeeper: o.Disks.Keeper,
 		Network: o.Network, Presence: o.Network, TPMs: o.TPMs, Filesystems: o.Filesystems, Hooks: o.Hooks, Firmware: uefi.Dirs(), HostDevices: hostdevice.Node{Root: "/"}, Groups: groups, Consoles: o.Consoles,
 		Domains: o.Driver.Lifecycle, Observer: o.Driver.Observer, Processes: o.Driver.Processes, Witness: processes,

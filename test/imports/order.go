@@ -53,7 +53,7 @@ func layers() [][]string {
 			"imageunpack/iscsi", "imageunpack/persist", "imageunpack/rawview", "imageunpack/registrydisk", "netsetup", "shim/podstatus",
 			"shim/stream/client", "shim/tpm", "shim/virtiofs", "shim/vm/layout",
 		},
-		{"controller/export/proxy", "controller/export/push", "imageunpack/confine/confinetest", "imageunpack/expand", "shim/forks", "shim/migrate/compat"},
+		{"controller/export/proxy", "controller/export/push", "imageunpack/confine/confinetest", "imageunpack/expand", "shim/checkpoint/unpack", "shim/forks", "shim/migrate/compat"},
 		{"controller/events", "controller/export/server", "controller/share", "imageunpack", "shim/domain/fdpass/server", "shim/domain/ramfd", "shim/domain/tapfd", "shim/witness"},
 		{
 			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/recent", "controller/replicas", "controller/setup", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack/confine", "imageunpack/nbd", "imageunpack/qcow2", "imageunpack/registrydisk/layout",

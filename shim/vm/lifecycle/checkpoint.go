@@ -272,7 +272,7 @@ func room(r record.Container, name string) int64 {
 
 // unpack puts the checkpoint's memory and disks into the container's folder, the disks in place of the
 // new ones. It compares all checksums, so that the start reads only what was saved. As the conversions of images
-// do, it waits for its namespace's turn, and leaves to the node the disk space that stays free.
+// do, it waits for its namespace's turn, leaves to the node the disk space that stays free, and works in the VM's cgroup.
 func (c *creator) unpack(ctx context.Context, n *draft, progress func(disk string, p expand.Progress)) (err error) {
 	if n.from == nil {
 		return nil
@@ -316,6 +316,14 @@ func (c *creator) linkMemory(ctx context.Context, n *draft) error {
 	return c.forks.Link(ctx, n.from.files, n.from.manifest, to)
 }
 
+// join moves a process to the VM's cgroup, which it makes. Undoing the creation, or the removal of the container, removes it.
+func (c *creator) join(r record.Container, pid int) error {
+	if err := c.groups.Create(r); err != nil {
+		return err
+	}
+	return c.groups.Add(r, pid)
+}
+
 // unpackDisk replaces the content of a disk's new file, whose owner and mode stay.
 func (c *creator) unpackDisk(ctx context.Context, n *draft, d checkpoint.Disk, path string) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_TRUNC, 0)
@@ -328,7 +336,7 @@ func (c *creator) unpackDisk(ctx context.Context, n *draft, d checkpoint.Disk, p
 		return err
 	}
 	defer release()
-	if err := checkpoint.UnpackDisk(ctx, n.from.files, d, f); err != nil {
+	if err := c.checkpoints.Disk(ctx, n.rec.Domain.UID, n.from.files, d, f, func(pid int) error { return c.join(n.rec, pid) }); err != nil {
 		return err
 	}
 	want, raw := size(n.rec, d.Name)

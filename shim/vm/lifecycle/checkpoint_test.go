@@ -470,3 +470,27 @@ func TestCheckpointsTakeTurns(t *testing.T) {
 		ends[1]()
 	})
 }
+
+// TestUnpacksInTheGroup: a checkpoint's disk is decompressed by a process in the VM's cgroup, and not at all if it can't be
+// moved there.
+func TestUnpacksInTheGroup(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		archive := n.saved(t).archive(t)
+		must(t, n.RemoveIn(t.Context(), fmt.Sprintf("%064x", "saved")))
+		id, err := n.resumes(t, archive)
+		must(t, err)
+		if _, pids, _ := n.groups.Of(id); !slices.Equal(pids, []int{os.Getpid()}) {
+			t.Errorf("in the cgroup are %v", pids)
+		}
+		must(t, n.RemoveIn(t.Context(), n.rec(t, id).SandboxID))
+		n.wantNothing(t)
+		refused := errors.New("no such cgroup")
+		n.script.Fail("Groups.Add", refused)
+		config := request(0)
+		config.Image.Image = archive
+		if _, err := n.Create(t.Context(), n.masqueraded(t, "refused"), config); !errors.Is(err, refused) {
+			t.Errorf("outside of a cgroup: %v", err)
+		}
+		n.wantNothing(t)
+	})
+}

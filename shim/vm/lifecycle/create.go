@@ -33,24 +33,25 @@ import (
 
 // creator makes VM containers.
 type creator struct {
-	table      *table.Table
-	images     Images
-	store      ImageStore
-	disks      DiskMaker
-	written    diskFiles
-	expanded   Expanded
-	moves      Moves
-	files      *vmfile.Files
-	conditions Conditions
-	events     Publisher
-	tasks      *background.Tasks
-	metrics    *metrics.Metrics
-	tracing    *tracing.Tracing
-	layout     layout.Layout
-	groups     Groups
-	forks      *forks.Store
-	hooks      Hooks
-	log        *slog.Logger
+	table       *table.Table
+	images      Images
+	store       ImageStore
+	disks       DiskMaker
+	written     diskFiles
+	expanded    Expanded
+	checkpoints Checkpoints
+	moves       Moves
+	files       *vmfile.Files
+	conditions  Conditions
+	events      Publisher
+	tasks       *background.Tasks
+	metrics     *metrics.Metrics
+	tracing     *tracing.Tracing
+	layout      layout.Layout
+	groups      Groups
+	forks       *forks.Store
+	hooks       Hooks
+	log         *slog.Logger
 
 	ends        *ends
 	pending     *pending
@@ -64,7 +65,7 @@ type creator struct {
 
 func newCreator(o Options, e *ends, p *pending) *creator {
 	return &creator{
-		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, written: o.DiskAttacher, expanded: o.Expanded, moves: o.Moves, files: o.Files, conditions: o.Conditions,
+		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, written: o.DiskAttacher, expanded: o.Expanded, checkpoints: o.Checkpoints, moves: o.Moves, files: o.Files, conditions: o.Conditions,
 		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, tracing: o.Tracing, layout: o.Layout, groups: o.Groups, forks: o.Forks, hooks: o.Hooks, log: o.Logger,
 		ends: e, pending: p, describer: o.Describer, mode: o.DiskMode, firmware: o.Firmware, hostDevices: o.HostDevices, timeout: o.CreateTimeout, runFolders: o.RunFolders,
 	}

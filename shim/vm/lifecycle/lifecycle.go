@@ -35,6 +35,7 @@ type Options struct {
 	Images       Images
 	ImageStore   ImageStore
 	Expanded     Expanded
+	Checkpoints  Checkpoints
 	DiskMaker    DiskMaker
 	DiskAttacher DiskAttacher
 	DiskKeeper   DiskKeeper

@@ -12,6 +12,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/checkpoint"
 	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
@@ -177,6 +178,12 @@ type Expanded interface {
 	Collect(present func(image string) (bool, error)) error
 	Reserve(f *os.File, needs int64) (release func(), err error)
 	Turns() *expand.Turns
+}
+
+// Checkpoints decompresses what checkpoints have; [unpack.Unpacker].
+type Checkpoints interface {
+	// Disk writes a disk's file to an empty file, in a process of a user. It calls started before the process reads a byte.
+	Disk(ctx context.Context, uid uint32, files checkpoint.Files, d checkpoint.Disk, to *os.File, started func(pid int) error) error
 }
 
 // Network connects guests to their pods; [netsetup.Setup].

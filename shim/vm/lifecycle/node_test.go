@@ -130,7 +130,7 @@ func (n *node) join() {
 	files := vmfile.New(n.images, n.layout.Folder)
 	n.Lifecycle = lifecycle.New(lifecycle.Options{
 		Table: n.table, Sandboxes: n.sandboxes, Agents: n.agents, Conditions: n.conditions, Events: n.events, Moves: n.moves, Pods: n.podLookup, Tasks: n.tasks,
-		Records: n.store, Images: n.images, ImageStore: n.images, Expanded: n.images,
+		Records: n.store, Images: n.images, ImageStore: n.images, Expanded: n.images, Checkpoints: vmtest.NewCheckpoints(n.script),
 		DiskMaker: n.disks, DiskAttacher: n.disks, DiskKeeper: n.disks,
 		Network: n.network, Presence: n.network, TPMs: n.tpms, Filesystems: n.filesystems, Hooks: n.hooks, Firmware: []string{filepath.Join(n.dir, "firmware")}, HostDevices: hostdevice.Node{Root: n.dir}, Groups: n.groups, Consoles: n.consoles,
 		Domains: n.libvirt.Lifecycle, Observer: n.libvirt.Observer, Processes: n.libvirt.Processes, Witness: n.libvirt.Witness, Memory: n.libvirt.Balloon, Sizes: n.libvirt.Sizes, Connection: n.libvirt.Connection, Host: n.libvirt.Host,
