@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -36,6 +37,9 @@ type Rules struct {
 	// Within is the way from the object's spec to the spec that has the template of
 	// instances; empty for the object's spec.
 	Within []string
+	// Cached is the version in which the controller keeps objects of the kind in memory; empty for a kind that it does not
+	// keep. Package kinds sets it.
+	Cached schema.GroupVersion
 	// Finalizer is set on new objects, unless it is empty. The reconciler would do
 	// so too, with a separate request for each object.
 	Finalizer string
@@ -80,6 +84,10 @@ func (w Webhooks) fillIn(ctx context.Context, request admission.Request) admissi
 	r, refusal := w.read(request)
 	if refusal != nil {
 		return *refusal
+	}
+	marked := r.markLarge()
+	if r.untouched() && marked {
+		return r.patch()
 	}
 	if r.untouched() {
 		return admission.Allowed("")
@@ -132,6 +140,11 @@ func (w Webhooks) validate(ctx context.Context, request admission.Request) admis
 			return r.refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "namespace"), err.Error())})
 		}
 		if err != nil {
+			return admission.Errored(http.StatusInternalServerError, err)
+		}
+	}
+	if len(problems) == 0 {
+		if problems, err = w.checkRoom(ctx, r); err != nil {
 			return admission.Errored(http.StatusInternalServerError, err)
 		}
 	}

@@ -11,11 +11,13 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
 	"github.com/nodevirt/nodevirt/controller/kinds"
@@ -115,6 +117,88 @@ func TestOthersAreBounded(t *testing.T) {
 		if answer.Allowed || !strings.Contains(answer.Result.Message, fmt.Sprintf("more than %d: delete those that have ended", bounds.Others)) {
 			t.Errorf("%s: %+v", object, answer.Result)
 		}
+	}
+}
+
+// largeVM returns a VM with an annotation of a number of bytes.
+func largeVM(name string, bytes int, labels map[string]string) *kubevirt.VirtualMachine {
+	running := kubevirt.RunStrategyHalted
+	vm := &kubevirt.VirtualMachine{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{"example.com/notes": strings.Repeat("x", bytes)}},
+	}
+	vm.Spec.RunStrategy = &running
+	vm.Spec.Template = &kubevirt.VirtualMachineInstanceTemplateSpec{}
+	guest := resource.MustParse("64Mi")
+	vm.Spec.Template.Spec.Domain.Memory = &kubevirt.Memory{Guest: &guest}
+	return vm
+}
+
+func asJSON(t *testing.T, object any) []byte {
+	t.Helper()
+	text, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestLargeObjects: a namespace has a bounded number of large objects, since the controller keeps them in memory. Those that
+// it has can change, and small ones are not counted.
+func TestLargeObjects(t *testing.T) {
+	const label = "nodevirt.io/large"
+	in := func(n int) rig {
+		scheme := runtime.NewScheme()
+		for _, k := range kinds.All() {
+			scheme.AddKnownTypes(k.Version, k.Object(), k.List())
+		}
+		b := fake.NewClientBuilder().WithScheme(scheme)
+		for i := range n {
+			b = b.WithObjects(largeVM(fmt.Sprint("vm-", i), 0, map[string]string{label: "true"}))
+		}
+		return newRigIn(t, admission.Webhooks{Live: b.Build()})
+	}
+	more := in(bounds.LargeObjects)
+	one, small := largeVM("one", bounds.LargeObject, map[string]string{label: "true"}), largeVM("small", 10, nil)
+	if answer := in(bounds.LargeObjects-1).ask(t, admission.PathValidate, asJSON(t, one), nil); !answer.Allowed {
+		t.Errorf("the last one: %s", answer.Result.Message)
+	}
+	answer := more.ask(t, admission.PathValidate, asJSON(t, one), nil)
+	if answer.Allowed || !strings.Contains(answer.Result.Message, "has 32 objects of kind VirtualMachine that are larger than 64 KiB; move large values") {
+		t.Errorf("one more: %+v", answer.Result)
+	}
+	if answer := more.ask(t, admission.PathValidate, asJSON(t, one), asJSON(t, small)); answer.Allowed {
+		t.Error("a small one may grow")
+	}
+	changed := largeVM("one", bounds.LargeObject+1, map[string]string{label: "true"})
+	for what, pair := range map[string][2]*kubevirt.VirtualMachine{"a small one": {small, nil}, "a change of a large one": {changed, one}} {
+		var old []byte
+		if pair[1] != nil {
+			old = asJSON(t, pair[1])
+		}
+		if answer := more.ask(t, admission.PathValidate, asJSON(t, pair[0]), old); !answer.Allowed {
+			t.Errorf("%s: %s", what, answer.Result.Message)
+		}
+	}
+	applied := largeVM("applied", 10, nil)
+	applied.Annotations["kubectl.kubernetes.io/last-applied-configuration"] = strings.Repeat("x", bounds.LargeObject)
+	if answer := more.ask(t, admission.PathValidate, asJSON(t, applied), nil); !answer.Allowed {
+		t.Errorf("what the cache does not hold counts: %s", answer.Result.Message)
+	}
+	// The webhook alone decides on the label.
+	bare := largeVM("one", bounds.LargeObject, nil)
+	for what, pair := range map[string][2]*kubevirt.VirtualMachine{"a new one": {bare, nil}, "one whose author removes the label": {bare, one}} {
+		var old []byte
+		if pair[1] != nil {
+			old = asJSON(t, pair[1])
+		}
+		if text := string(more.defaulted(t, asJSON(t, pair[0]), old)); !strings.Contains(text, `"`+label+`":"true"`) {
+			t.Errorf("%s has no label", what)
+		}
+	}
+	forged := largeVM("small", 10, map[string]string{label: "true"})
+	if text := string(more.defaulted(t, asJSON(t, forged), asJSON(t, small))); strings.Contains(text, label) {
+		t.Error("a small one has the label")
 	}
 }
 

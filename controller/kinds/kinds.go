@@ -52,7 +52,11 @@ func All() []kind.Kind {
 func Rules() map[string]admission.Rules {
 	rules := map[string]admission.Rules{}
 	for _, k := range All() {
-		rules[k.Name()] = k.Admission
+		of := k.Admission
+		if k.Cached {
+			of.Cached = k.Version
+		}
+		rules[k.Name()] = of
 	}
 	return rules
 }

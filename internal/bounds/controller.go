@@ -13,6 +13,10 @@ const (
 	// Presets bounds the presets of a namespace, and PresetBytes the JSON of their specs together.
 	Presets     = 128
 	PresetBytes = 1 << 20
+	// LargeObject is the size, in bytes of JSON, above which an object that the controller keeps in memory is large.
+	// LargeObjects bounds the large ones of each kind of a namespace.
+	LargeObject  = 64 << 10
+	LargeObjects = 32
 	// Others bounds the objects of a namespace that a review compares with its object, such as other restores.
 	Others = 8192
 	// Handshakes bounds the connections that are not authenticated yet, AddressHandshakes those of one address, and
