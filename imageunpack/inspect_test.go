@@ -117,6 +117,19 @@ func TestInspectRefusesQEMUsFiles(t *testing.T) {
 	}
 }
 
+// TestLargestDisk: a disk may have the size that the node permits, and no more.
+func TestLargestDisk(t *testing.T) {
+	raw := pattern(mib)
+	for _, content := range [][]byte{raw, qcow2File(t, raw)} {
+		if _, _, err := imageunpack.Inspect(bytes.NewReader(content), int64(len(content)), mib); err != nil {
+			t.Errorf("the largest disk: %v", err)
+		}
+		if _, _, err := imageunpack.Inspect(bytes.NewReader(content), int64(len(content)), mib-512); !errors.Is(err, imageunpack.ErrSize) {
+			t.Errorf("a larger one: %v", err)
+		}
+	}
+}
+
 func TestInspectOther(t *testing.T) {
 	at := func(offset int, magic string) []byte {
 		b := make([]byte, 64<<10)

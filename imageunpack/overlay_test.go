@@ -137,3 +137,22 @@ func TestBlank(t *testing.T) {
 		t.Errorf("a disk too large: %v", err)
 	}
 }
+
+// TestOverlaysEnd: what a guest writes to a disk has at most the disk's size, and qcow2's tables.
+func TestOverlaysEnd(t *testing.T) {
+	n := newNode(t)
+	path := filepath.Join(t.TempDir(), "empty.qcow2")
+	n.check(n.Blank(mib, path))
+	qemuTool(t, "qemu-io", "-f", "qcow2", "-c", "write -P 1 0 1M", path)
+	for _, beyond := range []string{"write -P 2 1M 64k", "write -P 2 1000k 64k", "write -P 2 1G 1M"} {
+		out, err := exec.CommandContext(t.Context(), "qemu-io", "-f", "qcow2", "-c", beyond, path).CombinedOutput()
+		if err == nil && !strings.Contains(string(out), "Input/output error") {
+			t.Errorf("%s: %s", beyond, out)
+		}
+	}
+	info, err := os.Stat(path)
+	n.check(err)
+	if info.Size() > 2*mib {
+		t.Errorf("a disk of 1 MiB takes %d bytes", info.Size())
+	}
+}

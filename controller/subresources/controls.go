@@ -18,16 +18,26 @@ import (
 
 // controls are what the VM of a running instance does at once.
 type controls struct {
-	nodes interface {
-		Control(ctx context.Context, p *corev1.Pod, most int, name string, arguments ...string) ([]byte, error)
-		Copy(ctx context.Context, p *corev1.Pod, to io.Writer, name string, arguments ...string) error
-	}
+	nodes commander
 	// reports are the answers of guests' agents that the controller holds.
 	reports *turns.Turns
-	found   interface {
-		instances
-		guests
-	}
+	found   guestFinder
+}
+
+// commander has nodes carry out controls.
+type commander interface {
+	Control(ctx context.Context, p *corev1.Pod, most int, name string, arguments ...string) ([]byte, error)
+	Copy(ctx context.Context, p *corev1.Pod, to io.Writer, name string, arguments ...string) error
+}
+
+// guestFinder finds running instances.
+type guestFinder interface {
+	instances
+	guests
+}
+
+func newControls(nodes commander, found guestFinder) *controls {
+	return &controls{nodes: nodes, found: found, reports: turns.New("other reports of guests' agents", bounds.Reports, bounds.NamespaceReports)}
 }
 
 // pause stops the machine's processors.

@@ -15,8 +15,6 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/api"
 	"github.com/nodevirt/nodevirt/controller/control"
-	"github.com/nodevirt/nodevirt/internal/bounds"
-	"github.com/nodevirt/nodevirt/internal/turns"
 )
 
 // Options configure the API.
@@ -85,7 +83,7 @@ func New(o Options) (*Server, error) {
 		migrations: &migrations{objects: objects, found: found},
 		volumes:    &volumes{objects: objects, found: found},
 		dumps:      &dumps{objects: objects, found: found},
-		controls:   &controls{nodes: nodes, found: found, reports: turns.New("other reports of guests' agents", bounds.Reports, bounds.NamespaceReports)},
+		controls:   newControls(nodes, found),
 		streams:    &streams{authorizer: authorizer, dialer: &dialer{nodes: nodes}, found: found, connections: connections},
 		shares:     newShares(),
 		expander:   &expander{objects: objects, found: found},

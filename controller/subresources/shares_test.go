@@ -94,15 +94,23 @@ func TestStalledCaller(t *testing.T) {
 // sources are a VM whose node answers with a picture.
 type sources struct {
 	instances
-	write func(to io.Writer) error
+	write   func(to io.Writer) error
+	control func(most int) ([]byte, error)
 }
 
 func (s *sources) running(context.Context, *call) (*kubevirt.VirtualMachineInstance, *corev1.Pod, error) {
-	return &kubevirt.VirtualMachineInstance{}, &corev1.Pod{}, nil
+	vmi := &kubevirt.VirtualMachineInstance{}
+	vmi.Status.Conditions = []kubevirt.VirtualMachineInstanceCondition{
+		{Type: kubevirt.VirtualMachineInstanceAgentConnected, Status: corev1.ConditionTrue},
+	}
+	return vmi, &corev1.Pod{}, nil
 }
 
-func (s *sources) Control(context.Context, *corev1.Pod, int, string, ...string) ([]byte, error) {
-	return nil, errors.New("not streamed")
+func (s *sources) Control(_ context.Context, _ *corev1.Pod, most int, _ string, _ ...string) ([]byte, error) {
+	if s.control == nil {
+		return nil, errors.New("not streamed")
+	}
+	return s.control(most)
 }
 
 func (s *sources) Copy(_ context.Context, _ *corev1.Pod, to io.Writer, _ string, _ ...string) error {
@@ -155,5 +163,35 @@ func TestScreenshotPassesThrough(t *testing.T) {
 				assert.Equal(t, reply.Header.Get("Content-Type"), "image/png")
 			}
 		})
+	}
+}
+
+// TestReportsAreShared: users who ask for many agents' reports have the controller hold two of a namespace, each of a bounded
+// size, and leave reports to others.
+func TestReportsAreShared(t *testing.T) {
+	const many = 20
+	begun, release := make(chan int, many), make(chan struct{})
+	from := &sources{control: func(most int) ([]byte, error) {
+		begun <- most
+		<-release
+		return []byte("{}"), nil
+	}}
+	b := newControls(from, from)
+	ended := make(chan error, many+1)
+	ask := func(namespace string) {
+		ended <- b.agentReport("users")(t.Context(), &call{Request: httptest.NewRequest(http.MethodGet, "/", nil), w: httptest.NewRecorder(), namespace: namespace})
+	}
+	for range many {
+		go ask("greedy")
+	}
+	for range bounds.NamespaceReports {
+		assert.Equal(t, <-begun, bounds.Report)
+	}
+	go ask("neighbour")
+	assert.Equal(t, <-begun, bounds.Report) // it does not wait for the others
+	assert.Equal(t, len(begun), 0, "further reports of the namespace are held")
+	close(release)
+	for range many + 1 {
+		assert.NilError(t, <-ended)
 	}
 }

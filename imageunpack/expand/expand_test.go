@@ -331,3 +331,18 @@ func digest(t *testing.T, path string) string {
 	assert.NilError(t, err)
 	return hex.EncodeToString(h.Sum(nil))
 }
+
+// TestOutsideOfACgroup: a conversion that can't join its cgroup reads nothing of the disk, and leaves no file.
+func TestOutsideOfACgroup(t *testing.T) {
+	dir := t.TempDir()
+	s := source(t, disk(t, "qcow2"), "qcow2", 1)
+	refused := errors.New("no such cgroup")
+	s.Started = func(int) error { return refused }
+	path := filepath.Join(dir, "converted")
+	if err := expander(t, dir).Expand(t.Context(), s, path, silent); !errors.Is(err, refused) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it left a file: %v", err)
+	}
+}

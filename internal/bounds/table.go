@@ -12,7 +12,7 @@ type Bound struct {
 	What, Who string
 	// Limit is the bound, for readers.
 	Limit string
-	// Test is the test that exceeds the bound: a package's folder, a dot, and the name. It is empty if there is none yet.
+	// Test is the test that exceeds the bound: a package's folder, a dot, and the name.
 	Test string
 }
 
@@ -24,6 +24,7 @@ func ofController() []Bound {
 		{"an object in admission", "an author", size(Object) + "; 200 problems found, 50 reported", "controller/admission.TestTooLarge"},
 		{"reviews at a time", "authors", fmt.Sprintf("%d, %d of a namespace; the others wait", Reviews, NamespaceReviews), "controller/admission.TestReviewsAreShared"},
 		{"presets of a namespace", "authors", fmt.Sprintf("%d; %s", Presets, size(PresetBytes)), "controller/admission.TestPresetsAreBounded"},
+		{"large objects of a namespace", "authors", fmt.Sprintf("%d of a kind above %s", LargeObjects, size(LargeObject)), "controller/admission.TestLargeObjects"},
 		{"objects that a review reads of a namespace", "authors", number(Others) + "; in pages, while the API server waits", "controller/admission.TestOthersAreBounded"},
 		{"handshakes with the controller", "pods", fmt.Sprintf("%s; %d of one address, %d of an API server's; 3 and 5 s; the oldest are closed",
 			number(Handshakes), AddressHandshakes, KnownAddressHandshakes), "controller/aggregated.TestHandshakes"},
@@ -32,8 +33,8 @@ func ofController() []Bound {
 		{"consoles, displays, forwarded ports", "users", fmt.Sprintf("%d; %d of a user, %d of a namespace", Streams, UserStreams, NamespaceStreams), "controller/subresources.TestStreamsAreShared"},
 		{"data that a stream's user leaves unread", "users", span(StreamStall), "controller/subresources.TestStalledCaller"},
 		{"screenshots in the controller", "guests", size(Screenshot) + ", passed on in parts", "controller/subresources.TestScreenshotPassesThrough"},
-		{"agents' reports in the controller", "guests", fmt.Sprintf("%s; %d at a time, %d of a namespace; more wait", size(Report), Reports, NamespaceReports), ""},
-		{"the controller's memory", "all of these", "its cgroup's limit; Go collects from 85 %", ""},
+		{"agents' reports in the controller", "guests", fmt.Sprintf("%s; %d at a time, %d of a namespace; more wait", size(Report), Reports, NamespaceReports), "controller/subresources.TestReportsAreShared"},
+		{"the controller's memory", "all of these", "its cgroup's limit; Go collects from 85 %", "test/e2e/admission.TestFlood"},
 	}
 }
 
@@ -50,16 +51,16 @@ func ofNode() []Bound {
 	return []Bound{
 		{"QEMU's log", "a guest", "1 MiB, in the VM's writable layer", "shim/vm/lifecycle.TestDomainLog"},
 		{"the console's log", "a guest", "the kubelet's limit; the unread part 64 MiB", "shim/console.TestLagIsBounded"},
-		{"an agent's answers, exec's output", "a guest", "fixed sizes, with a mark where they are cut", ""},
-		{"an overlay, an `emptyDisk`", "a guest", "its virtual size; the kubelet evicts the pod", ""},
-		{"a TPM's files", "a guest", "1 MiB each", ""},
-		{"memory", "a guest", "the pod's limit and overhead", ""},
-		{"portals of a network disk", "an administrator", "16; 3 s each", ""},
-		{"an image's disk", "an image", "`vm.max_disk_size`", ""},
+		{"an agent's answers, exec's output", "a guest", "fixed sizes, with a mark where they are cut", "shim/agent.TestARealAgent"},
+		{"an overlay, an `emptyDisk`", "a guest", "its virtual size; the kubelet evicts the pod", "imageunpack.TestOverlaysEnd"},
+		{"a TPM's files", "a guest", "1 MiB each", "shim/tpm.TestFilesEnd"},
+		{"memory", "a guest", "the pod's limit and overhead", "test/e2e.TestOutOfMemory"},
+		{"portals of a network disk", "an administrator", "16; 3 s each", "shim/vmspec.TestParseNetworkDisks"},
+		{"an image's disk", "an image", "`vm.max_disk_size`", "imageunpack.TestLargestDisk"},
 		{"the work of a conversion", "an image", "16 GiB and 100 × the file", "imageunpack/qcow2.TestBounds"},
-		{"a conversion's memory and processor", "an image", "the VM's cgroup, in its pod's", ""},
+		{"a conversion's memory and processor", "an image", "the VM's cgroup, in its pod's", "shim/disk.TestConversionsJoin"},
 		{"conversions at a time", "authors", "a few on a node; namespaces take turns", "imageunpack/expand.TestTurns"},
-		{"a checkpoint's memory and disks", "an image", "16 GiB and 100 × its files; conversions' turns and free space", "shim/vm/lifecycle.TestBombLeavesSpace"},
+		{"a checkpoint's memory and disks", "an image", "16 GiB and 100 × its files; conversions' turns, free space and cgroup", "shim/vm/lifecycle.TestBombLeavesSpace"},
 		{"pages of a checkpoint's memory", "an image", "each twice on average", "shim/ramstream.TestRewrites"},
 		{"shared RAM of checkpoints", "images", "a fourth of the node's memory; half of that for a namespace", "shim/forks.TestNotShared"},
 		{"devices' state of checkpoints", "images", fmt.Sprintf("%s each, %s of a namespace, %s of a node", size(Outline), size(NamespaceOutlines), size(Outlines)), "shim/forks.TestOutlines"},
@@ -69,13 +70,13 @@ func ofNode() []Bound {
 		{"controls of a VM, such as `pause`", "clients", fmt.Sprintf("1 at a time, %d with those that wait", Controls), "shim/vm/guest.TestControlsWait"},
 		{"calls to libvirtd that users order", "clients", fmt.Sprintf("%d on a node, %d of a namespace; more wait", Orders, NamespaceOrders), "shim/domain.TestOrdersLeaveWorkers"},
 		{"calls that libvirtd does not answer", "guests", fmt.Sprintf("%d of a VM, %d on a node; the caller waits up to %s", DomainOpenCalls, OpenCalls, span(CallTime)), "shim/domain.TestUnansweredCallsAreCounted"},
-		{"screenshots at a time", "clients", fmt.Sprintf("%d on a node, %d of a namespace; more wait", Screenshots, NamespaceScreenshots), ""},
+		{"screenshots at a time", "clients", fmt.Sprintf("%d on a node, %d of a namespace; more wait", Screenshots, NamespaceScreenshots), "shim/vm/guest.TestScreenshotsTakeTurns"},
 		{"agents' answers above 1 MiB", "guests", fmt.Sprintf("%d on a node, 1 of a namespace; 1 MiB a second", LargeAnswers), "shim/agent.TestLyingAgents"},
 		{"ports for guests that move with their pod's address", "authors", fmt.Sprintf("%d of a node; %d wait for a namespace's guests", NodePorts, NamespaceNodePorts), "shim/vm/move.TestPortsAreShared"},
 		{"hooks", "authors", "8 sidecars; 30 s to listen, 20 s and 4 MiB an answer", "shim/vm/lifecycle.TestHookHangs"},
 		{"errors, events, conditions", "images, authors, guests", "20 problems, 64 characters of a value", "controller/events.TestBounds"},
-		{"spans that wait for a collector", "starts", "4,096; more are dropped", ""},
-		{"records", "authors", "the size of a CRI request", ""},
+		{"spans that wait for a collector", "starts", "4,096; more are dropped", "tracing.TestNoCollector"},
+		{"records", "authors", "the size of a CRI request", "shim/cri.TestLarge"},
 	}
 }
 

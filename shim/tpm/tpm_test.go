@@ -308,3 +308,31 @@ func TestMissing(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestFilesEnd: a swtpm that is taken over writes no file of more than 1 MiB.
+func TestFilesEnd(t *testing.T) {
+	needs.Parts(t, "swtpm, and root")
+	base, err := os.MkdirTemp("", "tpm-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	out, program := filepath.Join(base, "out"), filepath.Join(base, "swtpm")
+	if err := errors.Join(
+		os.Chmod(base, 0o711), os.WriteFile(out, nil, 0o600), os.Chown(out, uid, uid),
+		os.WriteFile(program, []byte("#!/bin/sh\nhead -c 4194304 /dev/zero > "+out+"\n"), 0o755),
+	); err != nil {
+		t.Fatal(err)
+	}
+	all, err := tpm.New(program, filepath.Join(base, "tpms"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := all.Start(t.Context(), owner(), ignore); err == nil {
+		t.Error("a program that is no TPM serves one")
+	}
+	info, err := os.Stat(out)
+	if err != nil || info.Size() != 1<<20 {
+		t.Errorf("it wrote %d bytes, %v", info.Size(), err)
+	}
+}

@@ -36,6 +36,7 @@ func TestParseNetworkDisks(t *testing.T) {
 		{onISCSI("10.0.0.1:3260", "/run/x:1"), "is no address or host name with a port"},
 		{onISCSI("10.0.0.1:3260", "10.0.0.1:0"), "is no address or host name with a port"},
 		{onISCSI(`"10.0.0.1:3260"`, ``), "0 portals; use 1 to 16"},
+		{onISCSI(`"10.0.0.1:3260"`, strings.Repeat(`"10.0.0.1:3260", `, 16)+`"10.0.0.2:3260"`), "17 portals; use 1 to 16"},
 		{onISCSI(`"secretName": "chap", `, ``), "secretName and secretMount go together"},
 		{onISCSI(`root-abcde`, `../x`), "is no mounted Secret"},
 		{onISCSI(`"volume": "pv1"`, `"volume": ""`), "name the PVC and its PersistentVolume"},

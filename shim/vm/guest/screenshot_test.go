@@ -2,9 +2,16 @@ package guest
 
 import (
 	"bytes"
+	"context"
 	"image/color"
 	"image/png"
 	"testing"
+	"testing/synctest"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
 )
 
 func TestToPNG(t *testing.T) {
@@ -29,4 +36,64 @@ func TestToPNG(t *testing.T) {
 			t.Errorf("%q is a picture", bad)
 		}
 	}
+}
+
+// slowScreens make a picture once they are released.
+type slowScreens struct {
+	release       chan struct{}
+	running, most int
+}
+
+func (s *slowScreens) Screenshot(context.Context, string) ([]byte, error) {
+	s.running++
+	s.most = max(s.most, s.running)
+	<-s.release
+	s.running--
+	return []byte("P6\n1 1\n255\nabc"), nil
+}
+
+// TestScreenshotsTakeTurns: users who ask for many pictures of many VMs have one at a time, and leave the other to another
+// namespace.
+func TestScreenshotsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowScreens{release: make(chan struct{})}
+		take := screenshot(slow)
+		shown := func(id, namespace string) *table.VM {
+			v := &table.VM{}
+			r := record.Container{ID: id}
+			r.Sandbox.Value = &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Namespace: namespace}}
+			r.Spec.Display = true
+			v.Publish(r)
+			return v
+		}
+		const many = 20
+		ended := make(chan error, many+1)
+		for range many {
+			go func() {
+				_, err := take(t.Context(), shown("a", "greedy"))
+				ended <- err
+			}()
+		}
+		synctest.Wait()
+		if slow.running != NamespaceScreenshots {
+			t.Errorf("%d pictures of one namespace are made", slow.running)
+		}
+		go func() {
+			_, err := take(t.Context(), shown("b", "neighbour"))
+			ended <- err
+		}()
+		synctest.Wait()
+		if slow.running != MaxScreenshots {
+			t.Errorf("%d pictures are made, with that of a neighbour", slow.running)
+		}
+		close(slow.release)
+		for range many + 1 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if slow.most != MaxScreenshots {
+			t.Errorf("%d pictures were made at once", slow.most)
+		}
+	})
 }
