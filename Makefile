@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help build docs-site test-docs-site controller controller-arm64 test-arm image installer image-installer node-programs node-programs-arm64 man packages-deb packages-deb-arm64 release test-packages test-machine test-nested test-next-debian next-debian-e2e next-debian-critest next-debian-faults tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
-	unit test test-critest test-cluster test-migrations test-data test-cdi test-kubevirt test-ui test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
+	unit test test-critest test-cluster test-migrations test-data test-attack test-cdi test-kubevirt test-ui test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
 
 BIN     := $(CURDIR)/bin
 # This tag removes gRPC's debug pages. Their template engine makes the linker keep every method of every
@@ -295,6 +295,13 @@ SEQUENCES ?= 200
 test-data: packages kubernetes storage build controller ## Run random sequences of what users do to VMs' disks; SEQUENCES=200 SEED=1, FLAGS=-time=10m
 	$(GO) vet -tags $(TAGS),data ./test/e2e/data
 	$(GOTEST) -tags $(TAGS),data -count 1 -parallel $(PARALLEL) -timeout 4h ./test/e2e/data -sequences $(SEQUENCES) -seed $(SEED) $(FLAGS)
+
+ATTACK = $(GOTEST) -tags $(TAGS),attack -count 1 -timeout 1h -v -run 'TestAttack$$'
+
+test-attack: packages tools kubernetes build controller ## Exceed bounds of a node and of the controller, and measure a neighbour's starts, stops, commands and admission
+	$(GO) vet -tags $(TAGS),attack ./test/e2e ./test/e2e/admission
+	$(ATTACK) ./test/e2e/admission $(FLAGS)
+	$(ATTACK) ./test/e2e $(FLAGS)
 
 # Not for .ci/run: CDI takes minutes to build.
 test-cdi: packages kubernetes storage build controller ## Run VMs on DataVolumes that CDI fills
