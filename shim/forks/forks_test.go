@@ -274,8 +274,8 @@ func TestOutlines(t *testing.T) {
 	}
 }
 
-// TestOtherFileSystem: containers whose folders are on another file system than the checkpoints' get the memory as a file of
-// their own, also where the checkpoint's file exists.
+// TestOtherFileSystem: containers whose folders are on another file system than the checkpoints' get the memory as a
+// separate file, also where the checkpoint's file exists.
 func TestOtherFileSystem(t *testing.T) {
 	shared, elsewhere := t.TempDir(), memoryFolder(t)
 	s := New(filepath.Join(shared, "checkpoints"), size)

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/url"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -21,7 +21,7 @@ import (
 	"github.com/nodevirt/nodevirt/internal/bounds"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
-	"github.com/nodevirt/nodevirt/shim/stream"
+	streams "github.com/nodevirt/nodevirt/shim/stream"
 	"github.com/nodevirt/nodevirt/shim/stream/client"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/attack"
@@ -191,7 +191,7 @@ func fromOutside(ctx context.Context, t *testing.T) func(address string) (string
 		return l.Addr().String(), nil
 	}
 	return func(address string) (string, error) {
-		u, err := url.Parse(address)
+		u, err := neturl.Parse(address)
 		if err != nil {
 			return "", err
 		}
@@ -238,7 +238,7 @@ func sendInput(ctx context.Context, t *testing.T) (end func() error) {
 		if err != nil {
 			return err
 		}
-		return client.Run(ctx, address, stream.Streams{In: &held{ctx, bounds.Input - 1}, Out: io.Discard})
+		return client.Run(ctx, address, streams.Streams{In: &held{ctx, bounds.Input - 1}, Out: io.Discard})
 	}).Refused(t)
 }
 
@@ -258,7 +258,7 @@ func openStreams(ctx context.Context, t *testing.T) (end func() error) {
 		if err != nil {
 			return err
 		}
-		return client.Run(ctx, address, stream.Streams{In: &held{ctx, 0}, Out: io.Discard})
+		return client.Run(ctx, address, streams.Streams{In: &held{ctx, 0}, Out: io.Discard})
 	}).Refused(t)
 }
 
@@ -267,7 +267,7 @@ func connectSilently(ctx context.Context, t *testing.T) (end func() error) {
 	vm := greedyPod(t, 0).vm(suite.halt).start()
 	reply, err := suite.cri.Attach(ctx, &runtimeapi.AttachRequest{ContainerId: vm.id, Stdout: true})
 	assert.NilError(t, err)
-	u, err := url.Parse(reply.Url)
+	u, err := neturl.Parse(reply.Url)
 	assert.NilError(t, err)
 	errClosed := errors.New("the server closed the connection")
 	return attack.Gather(ctx, bounds.StreamConnections+64, func(ctx context.Context, _ int) error {

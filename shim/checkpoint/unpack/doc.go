@@ -1,4 +1,4 @@
-// Package unpack decompresses the disks of checkpoints in processes of their own.
+// Package unpack decompresses the disks of checkpoints in separate processes.
 //
 // A checkpoint is a stranger's, and few bytes of it can become very many. The process that decompresses a disk is confined as
 // those that convert images are, and works in the VM's cgroup, so that the pod pays for its processor time and memory. The

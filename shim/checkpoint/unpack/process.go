@@ -20,7 +20,7 @@ const (
 	toFD   = 4
 )
 
-// The exit codes of the process for errors that its caller tells apart. Others are 1.
+// The exit codes of the process for errors that its caller distinguishes. Others are 1.
 const (
 	exitUnusable = 3
 	exitFull     = 4

@@ -73,7 +73,7 @@ func empty(t *testing.T) *os.File {
 	return f
 }
 
-// TestDisk: another process, without root's rights, decompresses the disk once it has been told where it belongs.
+// TestDisk: another process, without root's rights, decompresses the disk, and not before it is in its cgroup.
 func TestDisk(t *testing.T) {
 	files, d := saved(t, content())
 	to, pid := empty(t), 0

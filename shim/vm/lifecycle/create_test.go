@@ -48,8 +48,8 @@ func TestCreate(t *testing.T) {
 	})
 }
 
-// TestRemoveBeforeTheStart: the cgroup that the conversion of a disk has made goes with a VM that never started, whoever
-// removes it.
+// TestRemoveBeforeTheStart: the cgroup that the conversion of a disk has made goes with a VM that never started, however
+// it is removed.
 func TestRemoveBeforeTheStart(t *testing.T) {
 	for name, remove := range map[string]func(t *testing.T, n *node, pod, id string){
 		"removed": func(t *testing.T, n *node, _, id string) { must(t, n.Remove(t.Context(), id)) },
