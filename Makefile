@@ -328,8 +328,8 @@ test-conformance: packages kubernetes build $(VM:%=controller) ## Run Kubernetes
 	CONFORMANCE_FOCUS='$(FOCUS)' CONFORMANCE_SKIP='$(SKIP)' CONFORMANCE_SIDE='$(SIDE)' CONFORMANCE_PROCS='$(PROCS)' \
 		$(GOTEST) -tags $(TAGS),conformance -count 1 -timeout 12h -run '$(if $(NODE),TestNode,$(if $(VM),TestVMs,TestSuite))$$' ./test/conformance $(FLAGS)
 
-fuzz: packages ## Run each fuzz target for a while; TIME=30s
-	@test/tools/fuzz $(TIME) $(shell nproc)
+fuzz: packages ## Run each fuzz target for a while; TIME=30s FLAGS='-run Inspect'
+	$(GO) run ./test/cmd/fuzz -time $(TIME) -tags $(TAGS) $(FLAGS)
 
 bench: packages tools build ## Measure what the shim costs; FLAGS='-help' lists the choices
 	$(GO) run ./test/bench/cmd/bench -out $(BIN)/bench $(FLAGS)

@@ -35,7 +35,7 @@ import (
 // rig are the webhooks as an API server reaches them, but for TLS.
 type rig struct{ url string }
 
-func newRig(t *testing.T, presets ...unstructured.Unstructured) rig {
+func newRig(t testing.TB, presets ...unstructured.Unstructured) rig {
 	t.Helper()
 	return newRigIn(t, admission.Webhooks{}, presets...)
 }
@@ -46,7 +46,7 @@ func gated(g manifests.Gates) admission.Webhooks {
 }
 
 // newRigIn is newRig in a cluster with settings.
-func newRigIn(t *testing.T, cluster admission.Webhooks, presets ...unstructured.Unstructured) rig {
+func newRigIn(t testing.TB, cluster admission.Webhooks, presets ...unstructured.Unstructured) rig {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
@@ -77,7 +77,7 @@ func named(r *http.Request) (user.Info, error) {
 }
 
 // manifest reads one and returns it as JSON, a machine's in an API version of KubeVirt's.
-func manifest(t *testing.T, text, version string) []byte {
+func manifest(t testing.TB, text, version string) []byte {
 	t.Helper()
 	object, err := yaml.ToJSON([]byte(text))
 	if err != nil {
@@ -171,7 +171,7 @@ func sorted(t *testing.T, object []byte) []byte {
 }
 
 // files returns the manifests of a folder, by their names.
-func files(t *testing.T, dir string) map[string]string {
+func files(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {

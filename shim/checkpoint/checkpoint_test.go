@@ -24,7 +24,7 @@ func content() []byte {
 }
 
 // write writes an archive with memory and one disk.
-func write(t *testing.T) (path string, m checkpoint.Manifest) {
+func write(t testing.TB) (path string, m checkpoint.Manifest) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "checkpoint.tar")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
