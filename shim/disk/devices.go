@@ -21,6 +21,8 @@ type devices interface {
 	blockSize(f *os.File) (vmspec.BlockSize, error)
 	// path returns where makeNode makes the node of a name.
 	path(name string) string
+	// nodes returns the paths of all nodes whose names begin with a prefix.
+	nodes(prefix string) ([]string, error)
 	// makeNode makes a node of a device, which a user can open.
 	makeNode(path string, number uint64, uid, gid uint32) error
 }
@@ -54,6 +56,10 @@ func access(readOnly bool) int {
 
 // path is in /dev, since other file systems may be mounted without device nodes.
 func (kernelDevices) path(name string) string { return filepath.Join("/dev", name) }
+
+func (k kernelDevices) nodes(prefix string) ([]string, error) {
+	return filepath.Glob(k.path(prefix) + "*")
+}
 
 func (kernelDevices) makeNode(path string, number uint64, uid, gid uint32) error {
 	if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(number)); err != nil {

@@ -112,7 +112,7 @@ func New(o Options) *Disks {
 		kinds: kinds, volumes: volumes, files: files, reach: o.Reach, reserved: reserved, processes: o.processes,
 	}
 	return &Disks{
-		Maker: &Maker{kinds: kinds, images: o.Unpacker, volumes: volumes, reserved: reserved, processes: o.processes}, Attachments: attachments, Exports: exports, Imports: imports,
+		Maker: &Maker{kinds: kinds, images: o.Unpacker, volumes: volumes, reserved: reserved, processes: o.processes, devices: o.devices}, Attachments: attachments, Exports: exports, Imports: imports,
 		Keeper: &Keeper{
 			daemon: o.ISCSI.Daemon, views: o.views, ended: ended, exports: exports, served: registry.served, attachments: attachments, reach: o.Reach,
 			firstUID: o.FirstUID, lastUID: o.LastUID, patience: o.ISCSI.Patience, log: o.ISCSI.Logger,

@@ -249,6 +249,10 @@ func (fakeDevices) blockSize(f *os.File) (vmspec.BlockSize, error) {
 
 func (f fakeDevices) path(name string) string { return filepath.Join(f.dir, name) }
 
+func (f fakeDevices) nodes(prefix string) ([]string, error) {
+	return filepath.Glob(f.path(prefix) + "*")
+}
+
 func (fakeDevices) makeNode(path string, number uint64, _, _ uint32) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

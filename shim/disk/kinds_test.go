@@ -501,6 +501,9 @@ func TestDevices(t *testing.T) {
 		if err := d.makeNode(filepath.Join(t.TempDir(), "missing", "x"), 1, 0, 0); err == nil {
 			t.Errorf("%s: a node is made in no folder", name)
 		}
+		if nodes, err := d.nodes("nodevirt-of-no-vm-"); err != nil || len(nodes) > 0 {
+			t.Errorf("%s: nodes %v, %v", name, nodes, err)
+		}
 	}
 	if _, _, err := (kernelDevices{}).open(filepath.Join(t.TempDir(), ".."), true); !errors.Is(err, ErrVolume) {
 		t.Errorf("a folder is a device: %v", err)

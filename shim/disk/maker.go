@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
@@ -19,6 +21,7 @@ type Maker struct {
 	volumes   pvc
 	reserved  *reservations
 	processes looker
+	devices   devices
 }
 
 // Acquire returns what the disks of a container are made of. The container, by its
@@ -55,6 +58,22 @@ func (m *Maker) Release(ctx context.Context, id string, disks []vmspec.Disk) err
 		errs = append(errs, m.kinds.content(k).release(ctx, k))
 	}
 	return errors.Join(append(errs, m.images.Release(ctx, id))...)
+}
+
+// RemoveNodes removes the nodes of block devices that a VM without a record had, once its QEMU has ended. [Attachments.Detach]
+// removes those of a VM whose disks are known.
+func (m *Maker) RemoveNodes(id string) error {
+	nodes, err := m.devices.nodes(nodePrefix(id))
+	if err != nil {
+		return fmt.Errorf("list the VM's nodes of devices: %w", err)
+	}
+	var errs []error
+	for _, node := range nodes {
+		if err := os.Remove(node); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // TakeTime reports whether Create may take longer than a call does.

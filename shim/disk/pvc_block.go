@@ -115,4 +115,7 @@ func (b blockPVC) describe(k Disk) domain.Disk {
 }
 
 // node is the VM's own node of the device. QEMU has no right on the volume's.
-func (b blockPVC) node(k Disk) string { return b.devices.path("nodevirt-" + k.VM.ID + "-" + k.Name) }
+func (b blockPVC) node(k Disk) string { return b.devices.path(nodePrefix(k.VM.ID) + k.Name) }
+
+// nodePrefix begins the names of a VM's nodes of devices.
+func nodePrefix(id string) string { return "nodevirt-" + id + "-" }

@@ -3,6 +3,7 @@ package disk
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -78,5 +79,25 @@ func TestDeviceOfAnUnknownGuest(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// TestRemoveNodes: what a VM without a record had of block devices goes, and nothing of another VM.
+func TestRemoveNodes(t *testing.T) {
+	n := newNode(t)
+	dev := fakeDevices{filepath.Join(n.dir, "dev")}
+	for _, name := range []string{nodePrefix("a") + "root", nodePrefix("a") + "data", nodePrefix("ab") + "root"} {
+		if err := dev.makeNode(dev.path(name), 7, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // what has gone is no error
+		if err := n.Maker.RemoveNodes("a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, err := dev.nodes("nodevirt-")
+	if err != nil || len(left) != 1 || filepath.Base(left[0]) != nodePrefix("ab")+"root" {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }

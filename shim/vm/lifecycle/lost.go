@@ -152,7 +152,7 @@ func (c *recovery) removeLost(ctx context.Context, v *table.VM) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, undoTime)
 	defer cancel()
-	if err := c.undefine(ctx, r.ID); err != nil {
+	if err := errors.Join(c.undefine(ctx, r.ID), c.disks.RemoveNodes(r.ID)); err != nil {
 		return err
 	}
 	c.table.ForgetRefused(v)

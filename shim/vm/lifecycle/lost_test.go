@@ -172,6 +172,9 @@ func TestLostRecordOfAForgottenGuest(t *testing.T) {
 		}
 		n.libvirt.Kill(pid)
 		time.Sleep(time.Hour)
+		if slices.Contains(n.disks.Left(), "attached disks of "+id) {
+			t.Error("the nodes of its block devices are left")
+		}
 		if n.table.Knows(id) || n.network.Server(id) != 0 || len(n.images.Left()) > 0 {
 			t.Errorf("left: %v", n.images.Left())
 		}

@@ -127,6 +127,7 @@ type DiskMaker interface {
 	Recover(r record.Container) error
 	Remove(ctx context.Context, r record.Container) error
 	Release(ctx context.Context, id string, disks []vmspec.Disk) error
+	RemoveNodes(id string) error
 }
 
 // DiskAttacher gives a VM its disks while it runs; [disk.Attachments].

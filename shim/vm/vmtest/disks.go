@@ -109,6 +109,15 @@ func (d *Disks) Release(ctx context.Context, id string, disks []vmspec.Disk) err
 	return nil
 }
 
+// RemoveNodes implements disk's.
+func (d *Disks) RemoveNodes(id string) error {
+	if err := d.script.note("Disks.RemoveNodes"); err != nil {
+		return err
+	}
+	d.set(d.attached, id, false)
+	return nil
+}
+
 // Attach implements disk's.
 func (d *Disks) Attach(ctx context.Context, r record.Container) (map[string][]*os.File, error) {
 	d.set(d.attached, r.ID, true)
