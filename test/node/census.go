@@ -19,7 +19,7 @@ import (
 
 // Census is what there is in a node, by kind: "process", "mount", "link" (of the node's own
 // network namespace), "netns", "pod" (links, addresses and nftables within a pod's namespace),
-// "nftables", "cgroup", "lease", "snapshot", "domain" (files that libvirtd keeps of each), "secret" (that it keeps for disks), "target" (of tgtd, where that runs), and
+// "nftables" (tables, chains and rules), "cgroup", "lease", "snapshot", "domain" (files that libvirtd keeps of each), "secret" (that it keeps for disks), "target" (of tgtd, where that runs), and
 // "file" (of the shim's folders: records, overlays, sockets). A test takes one before and one
 // after, and compares.
 type Census map[string][]string
@@ -75,7 +75,7 @@ func (n *Node) Leftovers(ctx context.Context) (Census, error) {
 		"link":     n.links,
 		"netns":    n.namespaces,
 		"pod":      n.podNetworks,
-		"nftables": n.tables,
+		"nftables": n.rules,
 		"cgroup":   func(context.Context) ([]string, error) { return ownCgroups(n.o.Name) },
 		"lease":    n.leases,
 		"snapshot": n.snapshots,

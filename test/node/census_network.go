@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,7 +110,30 @@ func linksWithAddresses(h *netlink.Handle) (all []string, err error) {
 	return all, nil
 }
 
-func (n *Node) tables(ctx context.Context) ([]string, error) {
-	out, err := n.Output(ctx, "nft", "list", "tables")
-	return strings.Split(strings.TrimSpace(out), "\n"), err
+// rules are the node's tables, chains, sets and rules of nftables, and of iptables on top of them, each with what it is
+// in before it, and without counters.
+func (n *Node) rules(ctx context.Context) ([]string, error) {
+	out, err := n.Output(ctx, "nft", "--stateless", "list", "ruleset")
+	return nested(out), err
+}
+
+// nested returns the lines of a text of nested blocks, each with the heads of the blocks that it is in.
+func nested(text string) (all []string) {
+	var in []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		head, opens := strings.CutSuffix(line, " {")
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+			continue
+		case line == "}":
+			in = in[:max(0, len(in)-1)]
+			continue
+		}
+		all = append(all, strings.Join(append(slices.Clone(in), head), ": "))
+		if opens {
+			in = append(in, head)
+		}
+	}
+	return all
 }
