@@ -118,7 +118,11 @@ func (s Snapshot) restore(h *netlink.Handle, link netlink.Link) error {
 		}
 	}
 	for _, a := range s.byAge() {
-		if err := h.AddrReplace(link, a.netlink()); err != nil {
+		addr := a.netlink()
+		if a.Address.Addr().Is6() { // a route can't have a source that the kernel still looks for elsewhere
+			addr.Flags |= unix.IFA_F_NODAD
+		}
+		if err := h.AddrReplace(link, addr); err != nil {
 			return fmt.Errorf("restore address %s of %s: %w", a.Address, name, err)
 		}
 	}

@@ -238,6 +238,23 @@ func (n *node) planOf(t *testing.T, id string, pod Pod) Plan {
 	return throughJSON(t, plan)
 }
 
+// TestUndoWithRoutesOfASource: CNI's ptp gives IPv6 routes the pod's address as their source, which the kernel takes only once
+// it no longer looks for that address elsewhere.
+func TestUndoWithRoutesOfASource(t *testing.T) {
+	n := newNode(t)
+	n.conf = map[string]any{"cniVersion": "0.4.0", "name": "ptpnet", "type": "ptp", "ipam": map[string]any{
+		"type": "host-local", "dataDir": t.TempDir(), "subnet": "fd00:89::/64", "routes": []map[string]string{{"dst": "::/0"}},
+	}}
+	pod := n.addPod(t)
+	inPod(t, pod, func(*netlink.Handle) error {
+		return errors.Join(writeSysctl("ipv6/conf/all/accept_dad", "1"), writeSysctl("ipv6/conf/eth0/accept_dad", "1"))
+	})
+	before := state(t, pod)
+	m := n.start(t, idA, Pod{Netns: pod})
+	n.undo(t, m.plan)
+	same(t, "pod", before, state(t, pod))
+}
+
 // undo is called in cleanups too, where a test's context has ended.
 func (n *node) undo(t *testing.T, p Plan) {
 	t.Helper()
