@@ -58,6 +58,9 @@ func (p Plan) ipv6Config(n NIC) []string {
 // gateway must not have one: of several default routers, a guest may use any. Advertisements carry no other routes,
 // so a card that has only those keeps its router if no other card has a gateway.
 func (p Plan) defaultRouter(n NIC) bool {
+	if n.SharedMAC { // see advertised
+		return false
+	}
 	if n.IPv6.Gateway.IsValid() || slices.ContainsFunc(n.IPv6.Routes, func(r Route) bool { return r.Destination.Bits() == 0 }) {
 		return true
 	}

@@ -94,16 +94,18 @@ func TestAdvertised(t *testing.T) {
 	for _, c := range []struct {
 		address, gateway string
 		routes           []Route
+		macvlan          bool
 		want             string
 	}{
 		{address: "fd97:7::5/64", want: "[fd97:7::/64]"},
 		{address: "fd97:7::5/64", gateway: "fd97:7::1", want: "[]"},
+		{address: "fd97:7::5/64", gateway: "fd97:7::1", macvlan: true, want: "[fd97:7::/64]"},
 		{address: "fd97:7::5/48", want: "[fd97:7::/64]"},
 		{address: "fd97:7::5/112", want: "[fd97:7::/112]"},
 		{address: "fd97:7::5/128", want: "[]"},
 		{address: "fd97:7::5/64", routes: onLink("fd98::/64", "fd97:7::/80", "fd99::/32", "fd99::1/128"), want: "[fd97:7::/64 fd98::/64]"},
 	} {
-		n := NIC{Binding: Bridge, Bridge: bridgeName(0), IPv6: Addressing{Address: netip.MustParsePrefix(c.address), Routes: c.routes}}
+		n := NIC{Binding: Bridge, Bridge: bridgeName(0), SharedMAC: c.macvlan, IPv6: Addressing{Address: netip.MustParsePrefix(c.address), Routes: c.routes}}
 		if c.gateway != "" {
 			n.IPv6.Gateway = netip.MustParseAddr(c.gateway)
 		}
@@ -122,7 +124,7 @@ func TestDefaultRouter(t *testing.T) {
 		others []NIC
 		want   bool
 	}{
-		"a gateway": {card: gateway, want: true}, "nothing": {}, "routes": {card: routed, want: true},
+		"a gateway": {card: gateway, want: true}, "nothing": {}, "a gateway behind a macvlan": {card: NIC{SharedMAC: true, IPv6: gateway.IPv6}}, "routes": {card: routed, want: true},
 		"routes beside a gateway": {card: routed, others: []NIC{gateway}}, "a route to everything": {card: point, want: true},
 	} {
 		if got := (Plan{NICs: append(c.others, c.card)}).defaultRouter(c.card); got != c.want {

@@ -33,10 +33,13 @@ const maxAdvertised = 8
 // dnsmasqShortest is the length of the shortest IPv6 prefix that dnsmasq takes.
 const dnsmasqShortest = 64
 
-// advertised returns the on-link prefixes of a bridged card without a gateway. Of a prefix that is too large for dnsmasq,
-// they have the part around the guest.
+// On a macvlan the pod can't be the guest's router either: the macvlan receives frames for the guest's address alone, and so
+// no answer to the pod's question for a gateway's or a neighbour's.
+
+// advertised returns the on-link prefixes of a bridged card without a gateway, or on a macvlan. Of a prefix that is too large
+// for dnsmasq, they have the part around the guest.
 func (n NIC) advertised() []netip.Prefix {
-	if !n.routed() || n.IPv6.Gateway.IsValid() {
+	if !n.routed() || n.IPv6.Gateway.IsValid() && !n.SharedMAC {
 		return nil
 	}
 	var all []netip.Prefix
