@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help build docs-site test-docs-site controller controller-arm64 test-arm image installer image-installer node-programs node-programs-arm64 man packages-deb packages-deb-arm64 release test-packages test-machine test-nested test-next-debian next-debian-e2e next-debian-critest next-debian-faults tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
-	unit test test-critest test-cluster test-migrations test-data test-attack test-cdi test-kubevirt test-ui test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
+	unit test test-critest test-cluster test-migrations test-data test-attack test-cdi test-kubevirt test-ui test-conformance test-faults test-fuzz-cri test-many test-soak test-networks test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
 
 BIN     := $(CURDIR)/bin
 # This tag removes gRPC's debug pages. Their template engine makes the linker keep every method of every
@@ -186,6 +186,9 @@ cluster-shell: ## Open a shell in the cluster's network, where kubectl works
 # Without -count 1: these tests run no program of the checkout, so Go's cached results are valid.
 unit: ## Run the tests that need neither root, QEMU, a network nor built tools; FLAGS=-cover
 	@NODEVIRT_UNIT=1 $(GO) test -tags $(TAGS) $(LEAN) -parallel 16 $(FLAGS) $$(go list $(PKG) | grep -v /test/e2e)
+
+test-networks: ## Ask guests on each kind of network of pods whom they reach, and who reaches them; FLAGS=-update
+	$(GO) test -tags $(TAGS),slow -count 1 -timeout $(TIMEOUT) ./netsetup -run 'TestMatrix$$' $(FLAGS)
 
 .PHONY: race test-race
 
