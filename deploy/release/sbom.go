@@ -25,23 +25,15 @@ const module = "github.com/nodevirt/nodevirt"
 // with its checksum, and the modules that it contains. The same programs, version and time give the
 // same text.
 func SBOM(w io.Writer, version string, at time.Time, programs []string) error {
-	all := map[string]cyclonedx.Component{}
-	var edges []cyclonedx.Dependency
+	components, edges, err := Components(version, programs)
+	if err != nil {
+		return fmt.Errorf("bill of materials: %w", err)
+	}
 	var refs []string
-	for _, file := range programs {
-		program, info, err := read(file, version)
-		if err != nil {
-			return fmt.Errorf("bill of materials: %w", err)
+	for _, c := range components {
+		if c.Type == cyclonedx.ComponentTypeApplication {
+			refs = append(refs, c.BOMRef)
 		}
-		all[program.BOMRef] = program
-		refs = append(refs, program.BOMRef)
-		var parts []string
-		for _, part := range modules(info) {
-			all[part.BOMRef] = part
-			parts = append(parts, part.BOMRef)
-		}
-		slices.Sort(parts)
-		edges = append(edges, cyclonedx.Dependency{Ref: program.BOMRef, Dependencies: &parts})
 	}
 	slices.Sort(refs)
 	top := cyclonedx.Component{
@@ -50,14 +42,36 @@ func SBOM(w io.Writer, version string, at time.Time, programs []string) error {
 	}
 	edges = append(edges, cyclonedx.Dependency{Ref: top.BOMRef, Dependencies: &refs})
 	slices.SortFunc(edges, func(a, b cyclonedx.Dependency) int { return cmp.Compare(a.Ref, b.Ref) })
-	components := make([]cyclonedx.Component, 0, len(all))
-	for _, ref := range slices.Sorted(maps.Keys(all)) {
-		components = append(components, all[ref])
-	}
 	bom := cyclonedx.NewBOM()
 	bom.Metadata = &cyclonedx.Metadata{Timestamp: at.UTC().Format(time.RFC3339), Component: &top}
 	bom.Components, bom.Dependencies = &components, &edges
 	return cyclonedx.NewBOMEncoder(w, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
+}
+
+// Components returns programs that Go has linked and the modules that they contain, in order, and which program
+// contains which.
+func Components(version string, programs []string) ([]cyclonedx.Component, []cyclonedx.Dependency, error) {
+	all := map[string]cyclonedx.Component{}
+	var edges []cyclonedx.Dependency
+	for _, file := range programs {
+		program, info, err := read(file, version)
+		if err != nil {
+			return nil, nil, err
+		}
+		all[program.BOMRef] = program
+		var parts []string
+		for _, part := range modules(info) {
+			all[part.BOMRef] = part
+			parts = append(parts, part.BOMRef)
+		}
+		slices.Sort(parts)
+		edges = append(edges, cyclonedx.Dependency{Ref: program.BOMRef, Dependencies: &parts})
+	}
+	components := make([]cyclonedx.Component, 0, len(all))
+	for _, ref := range slices.Sorted(maps.Keys(all)) {
+		components = append(components, all[ref])
+	}
+	return components, edges, nil
 }
 
 // read describes a program by its file.
