@@ -107,6 +107,10 @@ func (s single) push(to name.Reference, o ...remote.Option) error {
 
 type index struct{ v1.ImageIndex }
 
+func (i index) write(file string, as name.Reference) error {
+	return image.WriteArchive(file, as, i.ImageIndex)
+}
+
 func (i index) push(to name.Reference, o ...remote.Option) error {
 	return remote.WriteIndex(to, i.ImageIndex, o...)
 }

@@ -1,4 +1,4 @@
-package main
+package image
 
 import (
 	"archive/tar"
@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -14,15 +15,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// write writes an archive of an OCI layout, whose only entry has the name that containerd reads.
-func (i index) write(file string, as name.Reference) (err error) {
-	dir, err := os.MkdirTemp("", "nodevirt-image-")
+// WriteArchive writes an archive of an OCI layout, whose only entry has the name that containerd reads. The same image
+// and name give the same file.
+func WriteArchive(file string, as name.Reference, content mutate.Appendable) (err error) {
+	dir, err := os.MkdirTemp(filepath.Dir(file), ".nodevirt-image-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	named := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
-		Add: i.ImageIndex,
+		Add: content,
 		Descriptor: v1.Descriptor{Annotations: map[string]string{
 			"io.containerd.image.name":          as.Name(),
 			"org.opencontainers.image.ref.name": as.Identifier(),
@@ -45,14 +47,24 @@ func archive(to io.Writer, folder fs.FS) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		text, err := fs.ReadFile(folder, name)
-		if err == nil {
-			err = w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(text))})
-		}
-		if err == nil {
-			_, err = w.Write(text)
-		}
-		return err
+		return archiveFile(w, folder, name)
 	})
 	return errors.Join(err, w.Close())
+}
+
+func archiveFile(w *tar.Writer, folder fs.FS, name string) error {
+	f, err := folder.Open(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: info.Size()}); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return err
 }
