@@ -123,6 +123,24 @@ packages-deb-arm64: node-programs-arm64 node-programs
 	@test/tools/build nfpm
 	ARCH=arm64 VERSION='$(VERSION)' deploy/packages/build $(PACKAGES) $(PACKAGES)/arm64 $(PACKAGES)/programs
 
+.PHONY: bundle bundle-arm bundle-update test-bundle
+BUNDLE = $(BIN)/bundle
+bundle: node-programs ## Build the image with all software of a node, and its bill of materials; FLAGS='-name HOST/NAME:TAG -push'
+	@mkdir -p $(BUNDLE)
+	$(GO) run ./deploy/cmd/bundle -programs $(PACKAGES)/programs -version '$(VERSION)' -o $(BUNDLE)/nodevirt-bundle-amd64.tar $(FLAGS)
+
+bundle-arm: node-programs-arm64 ## Build that image for nodes of arm64
+	@mkdir -p $(BUNDLE)
+	$(GO) run ./deploy/cmd/bundle -architecture arm64 -programs $(PACKAGES)/arm64 -version '$(VERSION)' \
+		-o $(BUNDLE)/nodevirt-bundle-arm64.tar $(FLAGS)
+
+bundle-update: ## Write the lock files of the bundle, with the versions that Debian has now
+	$(GO) run ./deploy/cmd/bundle -update $(FLAGS)
+
+test-bundle: node-programs ## Build the bundle twice, compare, and run its programs in an empty root
+	$(GO) vet -tags $(TAGS),packages ./test/bundle
+	$(GOTEST) -tags $(TAGS),packages -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/bundle -programs $(PACKAGES)/programs
+
 # The names of the images of the controller and the installer in a release's manifests and chart.
 IMAGE           ?= registry.example.com/nodevirt/nodevirt-controller
 INSTALLER_IMAGE ?= registry.example.com/nodevirt/nodevirt-installer

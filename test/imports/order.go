@@ -9,6 +9,7 @@ package imports
 func layers() [][]string {
 	return [][]string{
 		{"cmd/...", "deploy/cmd/..."},
+		{"deploy/bundle"},
 
 		// The cluster's half.
 		{"controller"},
