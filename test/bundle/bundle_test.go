@@ -56,6 +56,7 @@ func TestBundle(t *testing.T) {
 	t.Run("bill of materials", func(t *testing.T) { testBOM(t, made) })
 	root := unpack(t, made.Image)
 	t.Run("programs", func(t *testing.T) { testPrograms(t, root) })
+	t.Run("TPM", func(t *testing.T) { testTPM(t, root) })
 	t.Run("block drivers", func(t *testing.T) { testBlockDrivers(t, root) })
 	t.Run("QEMU's modules", func(t *testing.T) { testModules(t, root) })
 	t.Run("libraries", func(t *testing.T) { testLibraries(t, root) })

@@ -57,7 +57,6 @@ func testPrograms(t *testing.T, root string) {
 		"/usr/sbin/virtlogd":                  "virtlogd (libvirt) 11.",
 		"/usr/bin/virsh":                      "11.",
 		"/usr/bin/swtpm":                      "TPM emulator version",
-		"/usr/bin/swtpm_setup":                "TPM emulator setup tool version",
 		"/usr/sbin/dnsmasq":                   "Dnsmasq version",
 		"/usr/sbin/nft":                       "nftables v",
 		"/usr/sbin/tgtd":                      "1.0.",
@@ -76,6 +75,13 @@ func testPrograms(t *testing.T, root string) {
 			}
 		})
 	}
+}
+
+// testTPM makes the state of a TPM with its certificates.
+func testTPM(t *testing.T, root string) {
+	assert.NilError(t, os.Mkdir(filepath.Join(root, "run/tpm"), 0o700))
+	out, err := run(t, root, nil, "/usr/bin/swtpm_setup", "--tpm2", "--tpmstate", "/run/tpm", "--create-ek-cert", "--create-platform-cert")
+	assert.NilError(t, err, out)
 }
 
 // testBlockDrivers has a driver fail at its server: a driver that is missing fails sooner.
