@@ -41,7 +41,7 @@ func TestWalk(t *testing.T) {
 	assert.Assert(t, c[filepath.Join(dir, "d", "f")][:10] == "-rw-r-----", c)
 }
 
-// TestRules: one rule more or less is one difference, wherever it stands, and counters are none.
+// TestRules: one rule more or less is one difference, wherever it is, and counters are none.
 func TestRules(t *testing.T) {
 	before, now := census{}, census{}
 	before.rules("nft", "# made by hand\n:INPUT ACCEPT [7:77]\ntable ip a {\n\taccept\n}\ntable ip b {\n}\n")
