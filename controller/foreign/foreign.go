@@ -21,12 +21,19 @@ func Network() Kind {
 	return Kind{version.WithKind("NetworkAttachmentDefinition"), "network-attachment-definitions", "network-attachment-definition"}
 }
 
+// VolumeSnapshot is the kind of the snapshots that CSI drivers take of PVCs.
+func VolumeSnapshot() Kind {
+	version := schema.GroupVersion{Group: "snapshot.storage.k8s.io", Version: "v1"}
+	return Kind{version.WithKind("VolumeSnapshot"), "volumesnapshots", "volumesnapshot"}
+}
+
 // Kinds returns all of them.
 func Kinds() []Kind {
 	return []Kind{
 		{cdi.SchemeGroupVersion.WithKind("DataVolume"), "datavolumes", "datavolume"},
 		{cdi.SchemeGroupVersion.WithKind(cdi.DataVolumeDataSource), "datasources", "datasource"},
 		Network(),
+		VolumeSnapshot(),
 	}
 }
 

@@ -9,10 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 	cdi "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/foreign"
 )
 
 // Inferred is what the labels of a volume's source say about one matcher of a VM.
@@ -25,8 +28,8 @@ type Inferred struct {
 	Ignore bool
 }
 
-// Infer reads the names that inferFromVolume asks for, as KubeVirt does: in the labels of the PVC, the DataVolume or
-// the DataSource that a volume comes from. The problems have paths below spec.
+// Infer reads the names that inferFromVolume asks for, as KubeVirt does: in the labels of the PVC, the DataVolume, the
+// DataSource or the VolumeSnapshot that a volume comes from. The problems have paths below spec.
 func Infer(
 	ctx context.Context, live client.Reader, spec *field.Path, vm *kubevirt.VirtualMachine,
 ) ([]Inferred, field.ErrorList, error) {
@@ -76,6 +79,7 @@ type source struct{ kind, namespace, name string }
 const (
 	kindPVC        = "PersistentVolumeClaim"
 	kindDataVolume = "DataVolume"
+	kindSnapshot   = "VolumeSnapshot"
 )
 
 func (s source) String() string { return fmt.Sprintf("%s %s/%s", s.kind, s.namespace, s.name) }
@@ -134,6 +138,8 @@ func behind(namespace string, from *cdi.DataVolumeSource, ref *cdi.DataVolumeSou
 	switch {
 	case from != nil && from.PVC != nil:
 		return in(namespace, kindPVC, from.PVC.Namespace, from.PVC.Name)
+	case from != nil && from.Snapshot != nil:
+		return in(namespace, kindSnapshot, from.Snapshot.Namespace, from.Snapshot.Name)
 	case ref != nil && ref.Kind == cdi.DataVolumeDataSource:
 		if ref.Namespace != nil {
 			return in(namespace, ref.Kind, *ref.Namespace, ref.Name)
@@ -154,10 +160,7 @@ func in(otherwise, kind, namespace, name string) *source {
 // exist is as one without labels: the VM's author need not know.
 func (s source) read(ctx context.Context, live client.Reader, own string) (map[string]string, *source, error) {
 	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(cdi.SchemeGroupVersion.WithKind(s.kind))
-	if s.kind == kindPVC {
-		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(s.kind))
-	}
+	object.SetGroupVersionKind(s.version().WithKind(s.kind))
 	err := live.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: s.name}, object)
 	switch absent := apierrors.IsNotFound(err) || meta.IsNoMatchError(err); {
 	case absent && s.kind == kindDataVolume: // CDI may delete it once it has filled its PVC
@@ -169,14 +172,44 @@ func (s source) read(ctx context.Context, live client.Reader, own string) (map[s
 	case err != nil:
 		return nil, nil, fmt.Errorf("read %s: %w", s, err)
 	}
-	var spec struct {
+	next, err := s.next(object)
+	return object.GetLabels(), next, err
+}
+
+// next returns what is behind an object; nil if its labels are the last.
+func (s source) next(object *unstructured.Unstructured) (*source, error) {
+	tree, ok := object.Object["spec"].(map[string]any)
+	if !ok || s.version() != cdi.SchemeGroupVersion {
+		return nil, nil
+	}
+	var dataVolume struct {
 		Source    *cdi.DataVolumeSource    `json:"source"`
 		SourceRef *cdi.DataVolumeSourceRef `json:"sourceRef"`
 	}
-	if tree, ok := object.Object["spec"].(map[string]any); ok && s.kind != kindPVC {
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, &spec); err != nil {
-			return nil, nil, fmt.Errorf("decode %s: %w", s, err)
-		}
+	var dataSource cdi.DataSourceSpec
+	var into any = &dataVolume
+	if s.kind == cdi.DataVolumeDataSource {
+		into = &dataSource
 	}
-	return object.GetLabels(), behind(s.namespace, spec.Source, spec.SourceRef), nil
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, into); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", s, err)
+	}
+	if s.kind != cdi.DataVolumeDataSource {
+		return behind(s.namespace, dataVolume.Source, dataVolume.SourceRef), nil
+	}
+	if other := dataSource.Source.DataSource; other != nil {
+		return in(s.namespace, s.kind, other.Namespace, other.Name), nil
+	}
+	return behind(s.namespace, &cdi.DataVolumeSource{PVC: dataSource.Source.PVC, Snapshot: dataSource.Source.Snapshot}, nil), nil
+}
+
+// version returns the API that serves an object.
+func (s source) version() schema.GroupVersion {
+	switch s.kind {
+	case kindPVC:
+		return corev1.SchemeGroupVersion
+	case kindSnapshot:
+		return foreign.VolumeSnapshot().GroupVersion()
+	}
+	return cdi.SchemeGroupVersion
 }

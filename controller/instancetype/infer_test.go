@@ -30,6 +30,16 @@ func cdiObject(kind, name string, labels map[string]string, spec map[string]any)
 	return o
 }
 
+func snapshot(namespace, name string, labels map[string]string) client.Object {
+	o := &unstructured.Unstructured{}
+	o.SetAPIVersion("snapshot.storage.k8s.io/v1")
+	o.SetKind("VolumeSnapshot")
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	o.SetLabels(labels)
+	return o
+}
+
 func pvc(namespace, name string, labels map[string]string) client.Object {
 	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}}
 }
@@ -40,6 +50,9 @@ func TestInfer(t *testing.T) {
 	ofPVC := func(name string) map[string]any {
 		return map[string]any{"source": map[string]any{"pvc": map[string]any{"namespace": "images", "name": name}}}
 	}
+	ofSnapshot := func(name string) map[string]any {
+		return map[string]any{"source": map[string]any{"snapshot": map[string]any{"namespace": "images", "name": name}}}
+	}
 	live := fake.NewClientBuilder().WithObjects(
 		pvc("ns", "labelled", small), pvc("ns", "plain", nil), pvc("images", "debian", large),
 		cdiObject("DataVolume", "own", large, ofPVC("none")),
@@ -47,6 +60,12 @@ func TestInfer(t *testing.T) {
 		cdiObject("DataVolume", "stray", nil, ofPVC("none")),
 		cdiObject("DataVolume", "blank", nil, map[string]any{"source": map[string]any{"blank": map[string]any{}}}),
 		cdiObject("DataSource", "os", nil, ofPVC("debian")),
+		cdiObject("DataVolume", "restored", nil, ofSnapshot("gold")),
+		cdiObject("DataVolume", "unnamed", nil, ofSnapshot("none")),
+		cdiObject("DataSource", "cron", nil, ofSnapshot("gold")),
+		cdiObject("DataSource", "alias", nil, map[string]any{"source": map[string]any{"dataSource": map[string]any{"name": "cron", "namespace": "ns"}}}),
+		cdiObject("DataSource", "round", nil, map[string]any{"source": map[string]any{"dataSource": map[string]any{"name": "round", "namespace": "ns"}}}),
+		snapshot("images", "gold", large),
 	).Build()
 	const path = "spec.instancetype.inferFromVolume: Invalid value: \"root\": "
 	for _, tt := range []struct {
@@ -75,6 +94,17 @@ func TestInfer(t *testing.T) {
 			want: instancetype.Inferred{Name: "large"}},
 		{name: "a template of a DataSource", volume: `dataVolume: {name: new}`, template: `spec: {sourceRef: {kind: DataSource, name: os}}`,
 			want: instancetype.Inferred{Name: "large"}},
+		{name: "a DataVolume of a snapshot", volume: `dataVolume: {name: restored}`, want: instancetype.Inferred{Name: "large"}},
+		{name: "another namespace's missing snapshot", volume: `dataVolume: {name: unnamed}`,
+			problem: "DataVolume ns/unnamed has no label " + groups.DefaultInstancetypeLabel},
+		{name: "a template of a snapshot", volume: `dataVolume: {name: new}`,
+			template: `spec: {source: {snapshot: {namespace: images, name: gold}}}`, want: instancetype.Inferred{Name: "large"}},
+		{name: "a DataSource of a snapshot", volume: `dataVolume: {name: new}`, template: `spec: {sourceRef: {kind: DataSource, name: cron}}`,
+			want: instancetype.Inferred{Name: "large"}},
+		{name: "a DataSource of a DataSource", volume: `dataVolume: {name: new}`, template: `spec: {sourceRef: {kind: DataSource, name: alias}}`,
+			want: instancetype.Inferred{Name: "large"}},
+		{name: "a DataSource of itself", volume: `dataVolume: {name: new}`, template: `spec: {sourceRef: {kind: DataSource, name: round}}`,
+			problem: "DataSource ns/round has no label "},
 		{name: "a template with the label", volume: `dataVolume: {name: new}`,
 			template: `metadata: {name: new, labels: {` + groups.DefaultInstancetypeLabel + `: tiny}}`, want: instancetype.Inferred{Name: "tiny"}},
 		{name: "a template without a source", volume: `dataVolume: {name: new}`, template: `spec: {source: {blank: {}}}`,

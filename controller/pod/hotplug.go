@@ -99,6 +99,24 @@ func Images(template *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.Virtual
 	})
 }
 
+// Media returns the hotpluggable volumes of a template for the CD-ROM drives with which the VM of an instance has
+// started empty, though it could boot from them: they change while it runs, as the media of other drives.
+func Media(template *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.VirtualMachineInstance) []string {
+	given := Given(vmi)
+	var all []string
+	for i := range template.Volumes {
+		v := &template.Volumes[i]
+		d := DiskOf(template, v.Name)
+		if template.Domain.Devices.DisableHotplug || d == nil || d.CDRom == nil || later(d) || !Hotpluggable(v) {
+			continue
+		}
+		if VolumeOf(&vmi.Spec, v.Name) == nil || slices.Contains(given, v.Name) {
+			all = append(all, v.Name)
+		}
+	}
+	return all
+}
+
 // OnlyRead reports whether the guest can't write a disk, which is no LUN.
 func OnlyRead(d *kubevirt.Disk) bool { return d.CDRom != nil || d.Disk != nil && d.Disk.ReadOnly }
 

@@ -49,7 +49,7 @@ func (r *Reconciler) plug(
 
 // wanted returns the volumes of a template that the VM of an instance gets while it runs.
 func wanted(template *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.VirtualMachineInstance) []string {
-	return append(pod.Hotplugged(template), pod.Images(template, vmi)...)
+	return slices.Concat(pod.Hotplugged(template), pod.Images(template, vmi), pod.Media(template, vmi))
 }
 
 // plugged returns an instance with the hot-plugged volumes of a template. A volume that

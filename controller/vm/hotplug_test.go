@@ -123,12 +123,20 @@ func TestHotplug(t *testing.T) {
 	g.expect("")
 }
 
-// TestMedium: the medium of a drive follows the template, and the drive itself needs a start.
+// TestMedium: the medium of a drive follows the template, also of a drive to boot from that was empty at the start. The
+// drive itself needs a start.
 func TestMedium(t *testing.T) {
-	drive := func(name string) func(*kubevirt.VirtualMachineInstanceSpec) {
+	for name, boot := range map[string]*uint{"a drive": nil, "a drive to boot from": new(uint(1))} {
+		t.Run(name, func(t *testing.T) { medium(t, boot) })
+	}
+}
+
+func medium(t *testing.T, boot *uint) {
+	drive := func(name string, boot *uint) func(*kubevirt.VirtualMachineInstanceSpec) {
 		return func(s *kubevirt.VirtualMachineInstanceSpec) {
-			s.Domain.Devices.Disks = append(s.Domain.Devices.Disks,
-				kubevirt.Disk{Name: name, DiskDevice: kubevirt.DiskDevice{CDRom: &kubevirt.CDRomTarget{Bus: kubevirt.DiskBusSATA}}})
+			s.Domain.Devices.Disks = append(s.Domain.Devices.Disks, kubevirt.Disk{
+				Name: name, BootOrder: boot, DiskDevice: kubevirt.DiskDevice{CDRom: &kubevirt.CDRomTarget{Bus: kubevirt.DiskBusSATA}},
+			})
 		}
 	}
 	medium := func(name, claim string) func(*kubevirt.VirtualMachineInstanceSpec) {
@@ -139,7 +147,7 @@ func TestMedium(t *testing.T) {
 		}
 	}
 	g := newRig(t)
-	g.add(kubevirt.RunStrategyAlways, root, func(vm *kubevirt.VirtualMachine) { drive("cd")(&vm.Spec.Template.Spec) })
+	g.add(kubevirt.RunStrategyAlways, root, func(vm *kubevirt.VirtualMachine) { drive("cd", boot)(&vm.Spec.Template.Spec) })
 	g.reconcile()
 	started := func(vmi *kubevirt.VirtualMachineInstance) {
 		vmi.Status.VolumeStatus = []kubevirt.VolumeStatus{{Name: "root"}}
@@ -165,7 +173,7 @@ func TestMedium(t *testing.T) {
 	assert.Assert(t, !g.restartRequired())
 
 	// The VM has no second drive before its next start.
-	g.template(drive("second"))
+	g.template(drive("second", nil))
 	g.template(medium("second", "other"))
 	has("root")
 	assert.Assert(t, g.restartRequired())

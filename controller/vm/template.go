@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,7 +76,7 @@ func digest(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) (
 	template := &vm.Spec.Template.Spec
 	others := append(pod.Hotplugged(template), pod.Dumps(template)...) // which change while it runs
 	if vmi != nil {
-		others = append(others, pod.Images(template, vmi)...)
+		others = slices.Concat(others, pod.Images(template, vmi), pod.Media(template, vmi))
 	}
 	spec := beforeMoves(without(template, others), vmi, nil)
 	spec = withoutCards(spec, vmi)

@@ -55,6 +55,9 @@ func Hotplug(disk []byte, path string, size int64, preallocated bool, container 
 		return Disk{}, err
 	}
 	d := disks[0]
+	if d.CDROM {
+		d.BootOrder = 0 // the place is that of the drive
+	}
 	if d.Registry() {
 		d.Mode = ModeFile
 	}
@@ -107,7 +110,7 @@ func checkHotplug(at *field.Path, d kubevirt.Disk, is Disk) field.ErrorList {
 	add(d.Disk != nil && d.Disk.Bus != kubevirt.DiskBusSCSI && d.Disk.Bus != kubevirt.DiskBusVirtio, "disk",
 		"a disk that is added while the VM runs needs bus scsi or virtio")
 	add(is.Registry() && !is.ReadOnly, "disk", "a registry disk that is added while the VM runs needs readonly: true")
-	add(d.BootOrder != nil, "bootOrder", "goes with a disk that the VM starts with")
+	add(d.BootOrder != nil && !is.CDROM, "bootOrder", "goes with a disk that the VM starts with")
 	add(d.DedicatedIOThread != nil && *d.DedicatedIOThread, "dedicatedIOThread", "goes with a disk that the VM starts with")
 	add(d.BlockSize != nil && d.BlockSize.MatchVolume != nil, "blockSize", "use custom for a disk that is added while the VM runs")
 	return problems

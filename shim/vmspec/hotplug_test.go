@@ -34,10 +34,11 @@ func TestHotplug(t *testing.T) {
 		`{"name": "raw", "disk": {"bus": "scsi", "readonly": true}, "serial": "S1", "cache": "none"}`: {
 			Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "S1", ReadOnly: true, Cache: "none",
 		},
-		`{"name": "raw", "serial": "a-serial-number-of-scsi"}`: {Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "a-serial-number-of-scsi"},
-		`{"name": "raw", "lun": {"bus": "scsi"}}`:              {Name: "raw", Host: "/dev/pod-raw", Block: true, LUN: true},
-		`{"name": "raw", "disk": {"bus": "virtio"}}`:           {Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "raw", Bus: BusVirtio},
-		`{"name": "files", "cdrom": {"bus": "sata"}}`:          {Name: "files", Host: "/pods/a/files", Bus: BusSATA, CDROM: true, ReadOnly: true},
+		`{"name": "raw", "serial": "a-serial-number-of-scsi"}`:      {Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "a-serial-number-of-scsi"},
+		`{"name": "raw", "lun": {"bus": "scsi"}}`:                   {Name: "raw", Host: "/dev/pod-raw", Block: true, LUN: true},
+		`{"name": "raw", "disk": {"bus": "virtio"}}`:                {Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "raw", Bus: BusVirtio},
+		`{"name": "files", "cdrom": {"bus": "sata"}}`:               {Name: "files", Host: "/pods/a/files", Bus: BusSATA, CDROM: true, ReadOnly: true},
+		`{"name": "raw", "cdrom": {"bus": "sata"}, "bootOrder": 1}`: {Name: "raw", Host: "/dev/pod-raw", Block: true, Bus: BusSATA, CDROM: true, ReadOnly: true},
 		`{"name": "longer-than-the-serial", "disk": {"bus": "virtio"}}`: {
 			Name: "longer-than-the-serial", Host: "/dev/pod-long", Block: true, Bus: BusVirtio,
 		},
