@@ -364,6 +364,7 @@ generate: ## Regenerate the CRDs and the lists of supported fields
 	$(GO) run ./deploy/cmd/kinds | $(BIN)/crds deploy/crds
 	$(GO) test ./docs -run TestSupported -update
 	$(GO) test ./controller/admission -run TestFields -update
+	$(GO) test ./controller/vm -run TestSources -update
 
 bench-cluster: packages kubernetes build controller ## Measure VMs in a cluster, beside ordinary pods; FLAGS='-help'
 	$(GO) run ./test/bench/cluster/cmd/bench-cluster -out $(BIN)/bench/cluster $(FLAGS)

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
-	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
@@ -118,8 +117,12 @@ func (r *Reconciler) createPVC(ctx context.Context, vm *kubevirt.VirtualMachine,
 	if err != nil {
 		return templateError{fmt.Errorf("spec.dataVolumeTemplates[%d].spec.%w", i, err)}
 	}
-	if err := r.checkSource(ctx, vm.Namespace, pvc); err != nil {
+	from, err := r.copiedFrom(ctx, vm.Namespace, &pvc.Spec)
+	if err != nil {
 		return templateError{fmt.Errorf("create PVC %s/%s: %w", vm.Namespace, t.Name, err)}
+	}
+	if err := fit(&pvc.Spec, t, from); err != nil {
+		return templateError{fmt.Errorf("spec.dataVolumeTemplates[%d].spec.%w", i, err)}
 	}
 	pvc.ObjectMeta = ownedBy(vm, t)
 	if image := originOf(t); image != "" {
@@ -160,57 +163,6 @@ func (r *Reconciler) correctOrigin(
 	r.events.Eventf(vm, pvc, corev1.EventTypeNormal, "ImageChanged", "Create",
 		"The next start makes PVC %s a copy of image %s; restart the VM if its instance waits for another image", t.Name, image)
 	return nil
-}
-
-// errNoSource is the error for a PVC that would be a copy of one that has not its content yet.
-var errNoSource = errors.New("start the VM that fills it, and wait until it runs")
-
-// lookForSource is the time between two looks at a PVC that another one waits for.
-const lookForSource = 2 * time.Second
-
-// checkSource returns an error if a PVC would be a copy of one that a node must fill from an image, and has not yet: the
-// driver would copy an empty disk, or a part of one.
-func (r *Reconciler) checkSource(ctx context.Context, namespace string, made *corev1.PersistentVolumeClaim) error {
-	name := sourcePVC(namespace, &made.Spec)
-	if name == "" {
-		return nil
-	}
-	from, key := new(corev1.PersistentVolumeClaim), client.ObjectKey{Namespace: namespace, Name: name}
-	err := r.live.Get(ctx, key, from)
-	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("PVC %s, which it copies, does not exist: %w", name, errNoSource)
-	}
-	if err != nil {
-		return fmt.Errorf("read PVC %s: %w", key, err)
-	}
-	if image := pod.Unfilled(from); image != "" {
-		return fmt.Errorf("PVC %s, which it copies, is not a copy of image %s yet: %w", name, image, errNoSource)
-	}
-	var users kubevirt.VirtualMachineInstanceList
-	if err := r.client.List(ctx, &users, client.InNamespace(namespace), client.MatchingFields{index.PVC: name}); err != nil {
-		return fmt.Errorf("list VMIs with PVC %s: %w", key, err)
-	}
-	for i := range users.Items {
-		vmi := &users.Items[i]
-		for _, use := range pod.PVCs(&vmi.Spec) {
-			if use.Name == name && !vmi.IsFinal() && pod.Unmarked(vmi, use, from) {
-				return fmt.Errorf("PVC %s, which it copies, is being filled by VMI %s: %w", name, vmi.Name, errNoSource)
-			}
-		}
-	}
-	return nil
-}
-
-// sourcePVC returns the name of the PVC that a driver copies; "" for none.
-func sourcePVC(namespace string, s *corev1.PersistentVolumeClaimSpec) string {
-	const kind = "PersistentVolumeClaim"
-	if from := s.DataSource; from != nil && from.Kind == kind {
-		return from.Name
-	}
-	if from := s.DataSourceRef; from != nil && from.Kind == kind && (from.Namespace == nil || *from.Namespace == namespace) {
-		return from.Name
-	}
-	return ""
 }
 
 // ownedBy returns the metadata of what is created from a template.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/pod"
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -59,43 +58,6 @@ func ofTemplate(t *testing.T, spec string) func(*kubevirt.VirtualMachine) {
 
 const storage = `"storage": {"resources": {"requests": {"storage": "2Gi"}}}`
 
-// TestCopyOfUnfilled: the copy of a PVC that its own VM has not filled yet waits: it would be empty, or a part.
-func TestCopyOfUnfilled(t *testing.T) {
-	g := newRig(t)
-	g.r.dataVolumes = fakeDataVolumes(nil)
-	g.add(kubevirt.RunStrategyAlways, ofTemplate(t, `{`+storage+`, "source": {"pvc": {"name": "golden"}}}`))
-	made := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "data"}}
-	golden := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "golden"}}
-	waits := func(want string) {
-		t.Helper()
-		if result := g.reconcile(); result.RequeueAfter != lookForSource || g.Exists(t, made) || g.vmi() != nil {
-			t.Errorf("%s: %+v, PVC %v", want, result, made.ObjectMeta)
-		}
-		if c := g.failure(); c == nil || !strings.Contains(c.Message, want) {
-			t.Errorf("%+v; want %s", c, want)
-		}
-	}
-	waits("PVC golden, which it copies, does not exist")
-	golden.Annotations = map[string]string{pod.AnnotationOrigin: "registry.example.com/guest:1"}
-	g.Add(t, golden)
-	waits("is not a copy of image registry.example.com/guest:1 yet")
-
-	fakecluster.Change(t, g.Cluster, golden, func(c *corev1.PersistentVolumeClaim) { c.Annotations = nil })
-	filler := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
-		Namespace: web.Namespace, Name: "filler", Annotations: map[string]string{vmspec.AnnotationDiskOrigin: "root=image"},
-	}}
-	filler.Spec.Volumes = []kubevirt.Volume{fakecluster.ClaimVolume("root", "golden")}
-	g.Add(t, filler)
-	waits("is being filled by VMI filler")
-
-	fakecluster.Change(t, g.Cluster, golden, func(c *corev1.PersistentVolumeClaim) {
-		c.Annotations = map[string]string{pod.AnnotationFilled: "true"}
-	})
-	if g.reconcile(); !g.Exists(t, made) || made.Spec.DataSource.Name != "golden" {
-		t.Errorf("PVC %+v", made)
-	}
-}
-
 // TestNotImmediate: a VM whose DataVolumes wait for its start takes PVCs that a tool has brought before.
 func TestNotImmediate(t *testing.T) {
 	for _, with := range []fakeDataVolumes{nil, {}} {
@@ -138,10 +100,11 @@ func TestPVCOfTemplate(t *testing.T) {
 		{`{` + storage + `, "source": {"registry": {"url": "docker://x", "certConfigMap": "c"}}}`, "", "", "certConfigMap and imageStream: needs CDI"},
 		{`{` + storage + `, "sourceRef": {"kind": "DataSource", "name": "x"}}`, "", "", "spec.sourceRef: needs CDI"},
 		{`{"storage": {}, "source": {"blank": {}}}`, "", "", "spec.storage.resources.requests.storage: required"},
+		{`{"pvc": {}, "source": {"pvc": {"name": "golden"}}}`, "", "", "spec.pvc.resources.requests.storage: required"},
 	} {
 		g := newRig(t)
 		g.r.dataVolumes = fakeDataVolumes(nil)
-		g.Add(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "golden"}})
+		g.Add(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "golden"}}, snapshotOf("yesterday", "2Gi"))
 		g.add(kubevirt.RunStrategyAlways, ofTemplate(t, tt.spec))
 		if tt.want != "" {
 			result, err := g.try()
@@ -163,7 +126,7 @@ func TestPVCOfTemplate(t *testing.T) {
 			t.Fatalf("%s: no PVC", tt.spec)
 		}
 		size := "2156Mi" // 95 % of which is 2 GiB
-		if strings.HasPrefix(tt.spec, `{"pvc"`) || tt.from != "" {
+		if strings.HasPrefix(tt.spec, `{"pvc"`) {
 			size = "2Gi"
 		}
 		if !metav1.IsControlledBy(pvc, g.vm()) || pvc.Labels[kubevirt.CreatedByLabel] != string(g.vm().UID) || pvc.Annotations[pod.AnnotationOrigin] != tt.origin ||

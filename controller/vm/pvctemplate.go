@@ -23,7 +23,7 @@ var errNeedsCDI = errors.New("needs CDI (Containerized Data Importer), which thi
 const snapshots = "snapshot.storage.k8s.io"
 
 // pvcOf returns the PVC of a template of a DataVolume, without metadata, for a cluster
-// without CDI. The error begins with the path of a field below the template's spec.
+// without CDI. Its size may be missing, see [fit]. The error begins with the path of a field below the template's spec.
 func pvcOf(namespace string, t *kubevirt.DataVolumeTemplateSpec) (*corev1.PersistentVolumeClaim, error) {
 	pvc := new(corev1.PersistentVolumeClaim)
 	switch s := &t.Spec; {
@@ -40,22 +40,13 @@ func pvcOf(namespace string, t *kubevirt.DataVolumeTemplateSpec) (*corev1.Persis
 	if len(pvc.Spec.AccessModes) == 0 {
 		pvc.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	}
-	if err := addSource(&pvc.Spec, namespace, t); err != nil {
-		return nil, err
-	}
-	if pvc.Spec.Resources.Requests.Storage().IsZero() {
-		return nil, fmt.Errorf("%s.resources.requests.storage: required, since the cluster has no CDI to compute it", storageField(t))
-	}
-	if t.Spec.PVC == nil && sizedByDisk(t) {
-		addOverhead(&pvc.Spec)
-	}
-	return pvc, nil
+	return pvc, addSource(&pvc.Spec, namespace, t)
 }
 
-// sizedByDisk reports whether the size that a template names is that of the disk which a node makes on the PVC.
+// sizedByDisk reports whether the size that a template names is that of the disk which a node makes on the PVC, or that the
+// PVC is a copy of.
 func sizedByDisk(t *kubevirt.DataVolumeTemplateSpec) bool {
-	s := t.Spec.Source
-	return s != nil && (s.Blank != nil || s.Registry != nil) && t.Spec.Storage.VolumeName == "" && t.Spec.Storage.Selector == nil
+	return t.Spec.Source != nil && t.Spec.Storage.VolumeName == "" && t.Spec.Storage.Selector == nil
 }
 
 // addOverhead makes a PVC with a file system so large that the disk has the size that the PVC asked for: a node leaves a

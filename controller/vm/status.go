@@ -53,7 +53,7 @@ func (o outcome) again(now time.Time) time.Duration {
 		return o.moving
 	case errors.Is(o.failure, errNeedsCDI):
 		return lookForCDI
-	case errors.Is(o.failure, errNoSource):
+	case isSourceError(o.failure):
 		return lookForSource
 	case o.decision.wait > 0:
 		return o.decision.wait

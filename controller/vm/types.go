@@ -77,7 +77,7 @@ func (r *Reconciler) templateOf(
 func changes(failure error) bool {
 	var conflicts *instancetype.ConflictError
 	m := missing(failure)
-	return m != nil && !m.Revision || errors.As(failure, &conflicts) || errors.Is(failure, errNeedsCDI) || errors.Is(failure, errNoSource)
+	return m != nil && !m.Revision || errors.As(failure, &conflicts) || errors.Is(failure, errNeedsCDI) || isSourceError(failure)
 }
 
 // missing returns the error of an object that does not exist yet; nil for another
