@@ -20,6 +20,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/aggregated"
 	"github.com/nodevirt/nodevirt/controller/api"
 	"github.com/nodevirt/nodevirt/controller/certs"
+	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/controller/subresources"
 	"github.com/nodevirt/nodevirt/controller/vmi"
@@ -71,7 +72,15 @@ func addServers(m manager.Manager, cluster *rest.Config, o Options, traces *trac
 	if err != nil {
 		return err
 	}
+	dataVolumes, err := datavolume.New(m.GetConfig())
+	if err != nil {
+		return err
+	}
 	webhooks := admission.Webhooks{
+		Uploads: func(ctx context.Context, namespace string) (bool, error) {
+			state, err := dataVolumes.Get(ctx, namespace, "upload")
+			return state.Served, err
+		},
 		Kinds: kinds.Rules(), Presets: presets(m.GetAPIReader()), Live: m.GetAPIReader(),
 		Evictions: vmi.Evictions{Live: live, Config: configuration}.Refuse, Config: configuration, Tracing: traces,
 	}

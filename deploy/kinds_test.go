@@ -121,7 +121,7 @@ func TestWebhooksOfKinds(t *testing.T) {
 	for name, o := range objects(t, "kubernetes/webhooks.yaml") {
 		var have []string
 		for _, w := range o.Webhooks {
-			if w.Name == "evict.nodevirt.io" { // of pods
+			if w.Name == "evict.nodevirt.io" || w.Name == "upload.nodevirt.io" { // of pods and PVCs
 				continue
 			}
 			for _, r := range w.Rules {

@@ -71,6 +71,8 @@ type Webhooks struct {
 	Live client.Reader
 	// Evictions decides on the pods of instances.
 	Evictions Evictions
+	// Uploads decides on PVCs for uploads.
+	Uploads Uploads
 	// Config is the cluster's configuration; it must not be behind.
 	Config config.Source
 	// Tracing traces reviews; nil for none.

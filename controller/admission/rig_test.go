@@ -66,6 +66,7 @@ func newRigIn(t testing.TB, cluster admission.Webhooks, presets ...unstructured.
 		Evictions: func(_ context.Context, pod types.NamespacedName, dryRun bool) (string, error) {
 			return map[string]string{"held": fmt.Sprintf("no eviction, dry run %t", dryRun)}[pod.Name], nil
 		},
+		Uploads: cluster.Uploads,
 	}.Handler(named))
 	t.Cleanup(web.Close)
 	return rig{web.URL}

@@ -66,6 +66,7 @@ func (w Webhooks) Handler(caller func(*http.Request) (user.Info, error)) http.Ha
 	mux.Handle("POST "+PathDefault, serve(w.traced("default", w.fillIn)))
 	mux.Handle("POST "+PathValidate, serve(w.traced("validate", w.validate)))
 	mux.Handle("POST "+PathEvict, serve(w.evict))
+	mux.Handle("POST "+PathUpload, serve(w.upload))
 	mux.HandleFunc("GET /apis/"+Group+"/"+Version, func(w http.ResponseWriter, _ *http.Request) {
 		aggregated.Reply(w, http.StatusOK, metav1.APIResourceList{
 			TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
