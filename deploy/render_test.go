@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -206,6 +207,46 @@ func TestChartNamespace(t *testing.T) {
 				t.Errorf("%s points to the default's namespace: %s", name, line)
 			}
 		}
+	}
+}
+
+// TestKustomizationNamespace: with the component, the kustomization is that of another namespace, as the chart is.
+func TestKustomizationNamespace(t *testing.T) {
+	dir := t.TempDir()
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if here, err = filepath.Rel(filepath.Join(dir, "my-nodevirt"), here); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"my-nodevirt/kustomization.yaml": "resources: [" + here + "]\ncomponents: [name, " + here + "/namespace]\n",
+		"my-nodevirt/name/kustomization.yaml": "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\npatches:\n" +
+			"  - target: {kind: Namespace, name: nodevirt}\n    patch: '[{\"op\": \"replace\", \"path\": \"/metadata/name\", \"value\": \"elsewhere\"}]'\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := render(t, "kustomize", filepath.Join(dir, "my-nodevirt"))
+	const namespace = "Namespace <nil> elsewhere"
+	if got[namespace] == nil {
+		t.Errorf("no %s", namespace)
+	}
+	delete(got, namespace)
+	want := render(t, "helm", "helm/nodevirt", "-namespace", "elsewhere")
+	for name := range want {
+		if strings.HasPrefix(name, "CustomResourceDefinition ") {
+			delete(want, name)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(got) < 30 {
+		t.Errorf("%d objects; the kustomization differs (-chart +kustomization):\n%s", len(got), diff)
 	}
 }
 
