@@ -14,8 +14,8 @@ import (
 // reasonBackOff is the kubelet's, for containers.
 const reasonBackOff = "BackOff"
 
-// crashLoop returns the condition that says why the last start failed and when the next one is, since
-// the failed instance is gone by then. It is nil while there is an instance that may succeed.
+// crashLoop returns the condition that says why the last start failed and when the next one is. It stays when the failed
+// instance is gone. It is nil while there is an instance that may succeed.
 func crashLoop(vm *kubevirt.VirtualMachine, o outcome) *cond {
 	f := o.startFailure
 	switch {
@@ -37,7 +37,7 @@ func crashLoop(vm *kubevirt.VirtualMachine, o outcome) *cond {
 		why = c.Message
 	}
 	text := fmt.Sprintf("%d in a row ended within %s of their start, or never ran. The last: %s", f.ConsecutiveFailCount, backoff.Steady, why)
-	if next := o.decision.stop || o.vmi.DeletionTimestamp != nil; next && f.RetryAfterTimestamp != nil {
+	if next := o.decision.stop || o.decision.wait > 0 || o.vmi.DeletionTimestamp != nil; next && f.RetryAfterTimestamp != nil {
 		text += " The next start is at " + f.RetryAfterTimestamp.UTC().Format(time.RFC3339) + "."
 	}
 	return &cond{Type: kubevirt.VirtualMachineFailure, Status: corev1.ConditionTrue, Reason: reasonBackOff, Message: text}

@@ -36,7 +36,7 @@ func decide(
 	case strategy == kubevirt.RunStrategyHalted:
 		return decision{stop: vmi != nil}
 	case vmi != nil:
-		return decideExisting(vm, strategy, vmi)
+		return decideExisting(vm, strategy, vmi, now)
 	case !wantsStart(vm, strategy):
 		return decision{}
 	}
@@ -46,8 +46,10 @@ func decide(
 	return decision{start: true}
 }
 
+// decideExisting is [decide] for a VirtualMachine with an instance. One that has ended stays until the next start, so that its
+// pod's log and its conditions say why it ended.
 func decideExisting(
-	vm *kubevirt.VirtualMachine, strategy kubevirt.VirtualMachineRunStrategy, vmi *kubevirt.VirtualMachineInstance,
+	vm *kubevirt.VirtualMachine, strategy kubevirt.VirtualMachineRunStrategy, vmi *kubevirt.VirtualMachineInstance, now time.Time,
 ) decision {
 	failed := vmi.Status.Phase == kubevirt.Failed
 	switch {
@@ -55,12 +57,19 @@ func decideExisting(
 		return decision{stop: true}
 	case !vmi.IsFinal():
 		return decision{}
-	case strategy == kubevirt.RunStrategyAlways:
-		return decision{stop: true}
-	case strategy == kubevirt.RunStrategyRerunOnFailure:
-		return decision{stop: true, again: failed}
 	case startRequested(vm):
+		return decision{stop: true, again: strategy == kubevirt.RunStrategyRerunOnFailure && failed}
+	case strategy == kubevirt.RunStrategyAlways || strategy == kubevirt.RunStrategyRerunOnFailure && failed:
+		// If a disk was being moved, the VirtualMachine must record at once which PVCs have its data.
+		if wait := holdBack(vm, now); wait > 0 && len(vmi.Status.MigratedVolumes) == 0 {
+			return decision{wait: wait}
+		}
+	}
+	switch strategy {
+	case kubevirt.RunStrategyAlways:
 		return decision{stop: true}
+	case kubevirt.RunStrategyRerunOnFailure:
+		return decision{stop: true, again: failed}
 	}
 	return decision{}
 }

@@ -84,6 +84,38 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestKeepsTheEndedInstance: what ended soon stays until the next start, for its log. A request of a user ends the wait.
+func TestKeepsTheEndedInstance(t *testing.T) {
+	now := time.Now()
+	later := metav1.NewTime(now.Add(time.Minute))
+	for _, tt := range []struct {
+		strategy kubevirt.VirtualMachineRunStrategy
+		phase    kubevirt.VirtualMachineInstancePhase
+		requests []request
+		want     decision
+	}{
+		{always, kubevirt.Failed, nil, decision{wait: time.Minute}},
+		{always, kubevirt.Succeeded, nil, decision{wait: time.Minute}},
+		{rerun, kubevirt.Failed, nil, decision{wait: time.Minute}},
+		{rerun, kubevirt.Succeeded, nil, decision{stop: true}},
+		{always, kubevirt.Failed, []request{stopIt}, decision{stop: true}},
+		{always, kubevirt.Failed, []request{startIt}, decision{stop: true}},
+		{rerun, kubevirt.Failed, []request{startIt}, decision{stop: true, again: true}},
+		{halted, kubevirt.Failed, nil, decision{stop: true}},
+		{manual, kubevirt.Failed, nil, decision{}},
+	} {
+		vm := new(kubevirt.VirtualMachine)
+		vm.Status.RunStrategy, vm.Status.StateChangeRequests = tt.strategy, tt.requests
+		vm.Status.StartFailure = &kubevirt.VirtualMachineStartFailure{RetryAfterTimestamp: &later}
+		if got := decide(vm, tt.strategy, inPhase(tt.phase), now); got != tt.want {
+			t.Errorf("%s, instance %s, requests %v: %+v, want %+v", tt.strategy, tt.phase, tt.requests, got, tt.want)
+		}
+		if got := decide(vm, tt.strategy, inPhase(tt.phase), later.Time); got.wait != 0 {
+			t.Errorf("%s, instance %s: waits longer than it should", tt.strategy, tt.phase)
+		}
+	}
+}
+
 // inPhase is an instance, nil for no phase.
 func inPhase(phase kubevirt.VirtualMachineInstancePhase) *kubevirt.VirtualMachineInstance {
 	if phase == "" {

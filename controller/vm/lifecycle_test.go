@@ -208,8 +208,7 @@ func TestNotCreated(t *testing.T) {
 	g.printable("FailedCreate")
 }
 
-// TestCrashLoop: a failed start is on record before its instance is deleted, and the
-// next start waits.
+// TestCrashLoop: a failed start is on record, its instance stays for its log until the next start, and that waits.
 func TestCrashLoop(t *testing.T) {
 	g := newRig(t)
 	g.add(always)
@@ -232,8 +231,10 @@ func TestCrashLoop(t *testing.T) {
 		t.Errorf("deleted without a record; error %v", err)
 	}
 	g.Fail = nil
-	g.reconcile()
-	g.expect("patch status of VirtualMachine, delete VirtualMachineInstance")
+	if wait := g.reconcile().RequeueAfter; wait != backoff.Unit {
+		t.Errorf("the next start is in %s", wait)
+	}
+	g.expect("patch status of VirtualMachine")
 	if f := g.vm().Status.StartFailure; f == nil || f.ConsecutiveFailCount != 1 || f.LastFailedVMIUID != first.UID {
 		t.Errorf("record: %+v", f)
 	}
@@ -244,15 +245,21 @@ func TestCrashLoop(t *testing.T) {
 		t.Errorf("events: %s", e)
 	}
 	g.printable(kubevirt.VirtualMachineStatusCrashLoopBackOff)
-	g.ended()
-	if wait := g.reconcile().RequeueAfter; wait != backoff.Unit {
+	g.now = g.now.Add(backoff.Unit / 2)
+	if wait := g.reconcile().RequeueAfter; wait != backoff.Unit/2 {
 		t.Errorf("the next start is in %s", wait)
 	}
-	if g.vmi() != nil {
-		t.Fatal("started too early")
+	if vmi := g.vmi(); vmi == nil || vmi.UID != first.UID || vmi.DeletionTimestamp != nil {
+		t.Fatalf("the ended instance is gone: %+v", vmi)
 	}
 	g.printable(kubevirt.VirtualMachineStatusCrashLoopBackOff)
-	g.now = g.now.Add(backoff.Unit)
+	if e := g.Events(); e != "" {
+		t.Errorf("events: %s", e)
+	}
+	g.now = g.now.Add(backoff.Unit / 2)
+	g.reconcile()
+	g.printable(kubevirt.VirtualMachineStatusCrashLoopBackOff)
+	g.ended()
 	g.reconcile()
 	if g.vmi() == nil {
 		t.Fatal("not started")

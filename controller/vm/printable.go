@@ -20,7 +20,7 @@ func printable(vm *kubevirt.VirtualMachine, o outcome) kubevirt.VirtualMachinePr
 	case o.vmi.DeletionTimestamp != nil:
 		return kubevirt.VirtualMachineStatusStopping
 	case o.vmi.IsFinal():
-		if o.decision.stop {
+		if o.decision.stop || o.decision.wait > 0 {
 			return withoutInstance(o)
 		}
 		return kubevirt.VirtualMachineStatusStopped
