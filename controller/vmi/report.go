@@ -200,7 +200,7 @@ func (v view) why() string {
 		return fmt.Sprintf("The VM's liveness probe failed, and the guest did not shut down in its grace period: exit code %d", c.Terminated.ExitCode)
 	case c != nil && c.Terminated != nil:
 		return fmt.Sprintf("The VirtualMachineInstance crashed: exit code %d, %s: %s",
-			c.Terminated.ExitCode, c.Terminated.Reason, c.Terminated.Message)
+			c.Terminated.ExitCode, c.Terminated.Reason, ofVM(c.Terminated.Message))
 	case v.node.outOfService:
 		return fmt.Sprintf("Node %s was declared out of service.", v.pod.Spec.NodeName)
 	case v.pod.Status.Reason != "" || v.pod.Status.Message != "":

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // trouble is what keeps a guest from running, in the words of its source.
@@ -27,8 +28,30 @@ type trouble struct {
 // failedCreate says that there is no pod.
 func failedCreate(err error) *trouble { return &trouble{reason: "FailedCreate", message: err.Error()} }
 
-// find returns what keeps the guest from running; nil for nothing.
+// find returns what keeps the guest from running, in words for users of VMs; nil for nothing.
 func (v view) find() *trouble {
+	t := v.search()
+	if t == nil {
+		return nil
+	}
+	plain := *t
+	plain.message = ofVM(t.message)
+	return &plain
+}
+
+// ofVM returns a node's words about a pod as those about a VM. The annotation of the pod is the spec of the VM, whose author has
+// not written the annotation.
+func ofVM(message string) string {
+	for _, words := range []struct{ pod, vm string }{
+		{vmspec.AnnotationVMI + ": spec.", "spec."}, {"annotation " + vmspec.AnnotationVMI, "the VM's spec"}, {vmspec.AnnotationVMI, "the VM's spec"},
+	} {
+		message = strings.ReplaceAll(message, words.pod, words.vm)
+	}
+	return message
+}
+
+// search returns what keeps the guest from running, in the words of its source; nil for nothing.
+func (v view) search() *trouble {
 	if v.trouble != nil {
 		return v.trouble
 	}

@@ -211,6 +211,10 @@ func TestTrouble(t *testing.T) {
 		{refused, trouble{reason: "CreateFailed", message: "too little memory"}},
 		{view{trouble: &trouble{reason: "FailedMount", message: "no such Secret"}}, trouble{reason: "FailedMount", message: "no such Secret"}},
 		{hooked, trouble{reason: "ErrImagePull", message: "no such image"}},
+		{view{trouble: &trouble{reason: "CreateFailed", message: `container "compute": nodevirt.io/vmi: spec.domain.cpu.model: unknown`}},
+			trouble{reason: "CreateFailed", message: `container "compute": spec.domain.cpu.model: unknown`}},
+		{view{trouble: &trouble{reason: "StartFailed", message: "no such CPU: change annotation nodevirt.io/vmi, or have the pod run on another node"}},
+			trouble{reason: "StartFailed", message: "no such CPU: change the VM's spec, or have the pod run on another node"}},
 	} {
 		if got := tt.v.find(); got == nil || *got != tt.want {
 			t.Errorf("%+v, want %+v", got, tt.want)
