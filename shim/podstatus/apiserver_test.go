@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clientapi "k8s.io/client-go/tools/clientcmd/api"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -122,6 +123,25 @@ func (r *rig) await(pod Pod, kind corev1.PodConditionType, reason string) (c cor
 	}
 }
 
+// awaitEvent waits until a pod has an event, as kubectl describe shows it.
+func (r *rig) awaitEvent(pod Pod, reason, message string) {
+	r.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		var all corev1.EventList
+		if err := r.client.List(r.Context(), &all, kube.InNamespace(pod.Namespace)); err != nil {
+			r.Fatal(err)
+		}
+		for _, e := range all.Items {
+			if e.InvolvedObject.UID == types.UID(pod.UID) && e.Reason == reason && e.Message == message && e.Type == corev1.EventTypeWarning && e.Count == 1 {
+				return
+			}
+		}
+		if time.Now().After(end) {
+			r.Fatalf("%d events, none of %s: %s", len(all.Items), pod.Name, reason)
+		}
+	}
+}
+
 // TestAPIServer asks a real one.
 func TestAPIServer(t *testing.T) {
 	r := newRig(t)
@@ -180,6 +200,9 @@ func (r *rig) writesAVM() {
 	if c := r.await(p, condition.VMReady, condition.ReasonCreateFailed); c.Message != "no disk in the image" || c.Status != corev1.ConditionFalse {
 		t.Errorf("%+v", c)
 	}
+	bare := r.pod("bare", nodeName)
+	r.writer.Set(bare, Facts{Reason: condition.ReasonNoVM, Message: "no disk in the image", Event: true})
+	r.awaitEvent(bare, condition.ReasonNoVM, "no disk in the image")
 	r.writer.Set(p, running(true, "web"))
 	if c := r.await(p, condition.VMReady, condition.ReasonRunning); c.Message != "" || c.Status != corev1.ConditionTrue || c.LastTransitionTime.IsZero() {
 		t.Errorf("%+v", c)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/nodevirt/nodevirt/shim/kubelet"
 )
@@ -62,4 +63,26 @@ func (c *client) patch(ctx context.Context, pod Pod, conditions []Condition) (st
 	var answer status
 	_ = json.Unmarshal(body, &answer) // without a version the pod is read again
 	return answer.Metadata.ResourceVersion, nil
+}
+
+// maxEvent is the most bytes that the API server takes of an event's message.
+const maxEvent = 1024
+
+// record records a warning as an event of a pod. The credential of a kubelet may create events.
+func (c *client) record(ctx context.Context, pod Pod, e event) error {
+	const component = "nodevirt-shim"
+	now := time.Now().UTC().Format(time.RFC3339)
+	body, err := json.Marshal(map[string]any{
+		"metadata":       map[string]any{"generateName": pod.Name + ".", "namespace": pod.Namespace},
+		"involvedObject": map[string]any{"apiVersion": "v1", "kind": "Pod", "namespace": pod.Namespace, "name": pod.Name, "uid": pod.UID},
+		"type":           "Warning", "reason": e.reason, "message": e.message, "source": map[string]any{"component": component},
+		"firstTimestamp": now, "lastTimestamp": now, "count": 1,
+	})
+	if err != nil {
+		return err
+	}
+	_, err = c.api.Do(ctx, kubelet.Request{
+		Method: http.MethodPost, Path: []string{"api", "v1", "namespaces", pod.Namespace, "events"}, Type: "application/json", Body: body,
+	})
+	return err
 }

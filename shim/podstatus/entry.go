@@ -31,6 +31,9 @@ type entry struct {
 	// written is what the API server has, by type. If it is nil the status must be
 	// read first, since an earlier shim may have written it.
 	written map[string]Condition
+	// event must be recorded after the next write; the zero value is none. evented is the last one, which is not recorded
+	// again.
+	event, evented event
 	// version is the pod's when it was read or written last; empty if that is not known.
 	version string
 	// due is when to write, zero if nothing changed.
@@ -42,6 +45,16 @@ type entry struct {
 	gone     bool // the pod is deleted: nothing is written
 	// expires is when to drop the entry; zero is never, except by Forget.
 	expires time.Time
+}
+
+// event is a warning about a pod.
+type event struct{ reason, message string }
+
+// note has an event recorded, unless it is the last one.
+func (e *entry) note(one event) {
+	if one != e.evented {
+		e.event, e.evented = one, one
+	}
 }
 
 // set sets new facts, and schedules their write.

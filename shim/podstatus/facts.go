@@ -25,6 +25,8 @@ type Facts struct {
 	// Ready is true while the guest runs. Reason says why it does or does not, Message what failed.
 	Ready           bool
 	Reason, Message string
+	// Event says that the reason and the message are an event of the pod, too.
+	Event bool
 	// Since is when Ready changed; the time of the write if zero.
 	Since time.Time
 	// Credentials are nil for a VM whose agent sets no keys and passwords, and if not known.

@@ -20,6 +20,8 @@ type api interface {
 	conditions(context.Context, Pod) (_ []Condition, version string, _ error)
 	// patch writes conditions, leaves other conditions unchanged, and returns the pod's version.
 	patch(context.Context, Pod, []Condition) (version string, _ error)
+	// record records a warning as an event of a pod.
+	record(context.Context, Pod, event) error
 }
 
 // Writer writes facts to the pods' statuses. Its methods may be called
@@ -89,6 +91,9 @@ func (w *Writer) set(pod Pod, f Facts, written map[string]Condition, keep time.D
 	e.expires = time.Time{}
 	if keep > 0 {
 		e.expires = now.Add(keep)
+	}
+	if f.Event {
+		e.note(event{f.Reason, clip(f.Message, maxEvent)})
 	}
 	e.set(f.conditions(now), now)
 	select {
@@ -188,16 +193,30 @@ func (w *Writer) write(ctx context.Context, e *entry) {
 	if ctx.Err() != nil {
 		return
 	}
+	one, pod := w.wrote(e, version, changed, err)
+	if one == (event{}) {
+		return
+	}
+	if err := w.api.record(ctx, pod, one); err != nil && ctx.Err() == nil { // the condition says it, too
+		w.log.Warn("cannot record an event", "namespace", pod.Namespace, "pod", pod.Name, "reason", one.reason, "error", err)
+	}
+}
+
+// wrote notes the result of a write, and returns the event to record after it, if any, and its pod.
+func (w *Writer) wrote(e *entry, version string, changed []Condition, err error) (event, Pod) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.judge(e, err, now)
 	if err != nil {
 		e.failed(err, now)
-		return
+		return event{}, e.pod
 	}
 	e.version = version
 	e.wrote(changed, now)
+	one := e.event
+	e.event = event{}
+	return one, e.pod
 }
 
 // learn reads the conditions in a pod's status, unless they are known, and returns the pod's version.

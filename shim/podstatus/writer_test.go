@@ -48,6 +48,12 @@ func (s *server) conditions(_ context.Context, pod Pod) ([]Condition, string, er
 	return slices.Collect(maps.Values(s.there)), strconv.Itoa(s.version), s.call(pod, "GET")
 }
 
+func (s *server) record(_ context.Context, pod Pod, e event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.call(pod, "EVENT "+e.reason+": "+e.message)
+}
+
 // versions are those of the list of pods.
 func (s *server) versions() map[string]string {
 	s.mu.Lock()
@@ -353,4 +359,26 @@ func TestDisabled(t *testing.T) {
 	if len(w.entries) != 0 {
 		t.Errorf("%d pods are kept", len(w.entries))
 	}
+}
+
+// TestEvent: facts that are an event, too, are recorded once, after the conditions. A failure to record one is not repeated: the
+// condition says it.
+func TestEvent(t *testing.T) {
+	run(t, func(t *testing.T, w *Writer, s *server) {
+		none := Facts{Reason: condition.ReasonNoVM, Message: "no disk", Event: true}
+		const patch = "PATCH VMReady=False Paused=False AgentConnected=False GuestInfo=False"
+		w.Set(pod, none)
+		want(t, s, patch, "EVENT NoVM: no disk")
+		w.Set(pod, none)
+		time.Sleep(time.Hour)
+		want(t, s)
+		none.Message = strings.Repeat("x", 2*maxEvent)
+		w.Set(pod, none)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		calls := s.seen()
+		if len(calls) != 2 || !strings.HasPrefix(calls[1], "EVENT NoVM: x") || len(calls[1]) > maxEvent+len("EVENT NoVM: ") {
+			t.Errorf("%d calls, %.100q", len(calls), calls)
+		}
+	})
 }

@@ -55,6 +55,8 @@ const (
 	ReasonCreateFailed = "CreateFailed"
 	// ReasonUnfinished: the node still makes the VM's disks, and the kubelet asks again.
 	ReasonUnfinished = "CreateUnfinished"
+	// ReasonNoVM: no container of the pod is a VM, since no image has a disk. They run as ordinary containers.
+	ReasonNoVM = "NoVM"
 	// ReasonCompleted: the guest has powered off.
 	ReasonCompleted = "Completed"
 	// ReasonError: the guest was ended, or ended by an error.

@@ -2,10 +2,12 @@ package report
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/podstatus"
@@ -151,7 +153,11 @@ func (c *Conditions) RefusePod(config *runtimeapi.PodSandboxConfig, err error) {
 // that in an event, which expires.
 func (c *Conditions) RefuseContainer(sandbox record.Sandbox, err error) {
 	pod, ok := podstatus.PodOf(sandbox.Config.Value)
-	if !ok || errors.Is(err, vmerrors.ErrNotVM) || errors.Is(err, vmerrors.ErrExists) {
+	if ok && errors.Is(err, vmerrors.ErrNotVM) {
+		c.ordinary(sandbox, pod, err)
+		return
+	}
+	if !ok || errors.Is(err, vmerrors.ErrExists) {
 		return
 	}
 	reason := condition.ReasonCreateFailed
@@ -160,6 +166,18 @@ func (c *Conditions) RefuseContainer(sandbox record.Sandbox, err error) {
 	}
 	c.table.IfSandbox(sandbox.ID, func() {
 		c.writer.Set(pod, podstatus.Facts{Reason: reason, Message: err.Error()})
+	})
+}
+
+// ordinary reports, also as an event, that a pod has no VM so far, since the image of its container has no disk. The container
+// of a sidecar comes after that of the VM, or the VM's conditions replace these.
+func (c *Conditions) ordinary(sandbox record.Sandbox, pod podstatus.Pod, err error) {
+	if !errors.Is(err, imageunpack.ErrNoDisk) || len(c.table.All(sandbox.ID)) > 0 {
+		return
+	}
+	c.table.IfSandbox(sandbox.ID, func() {
+		c.writer.Set(pod, podstatus.Facts{Reason: condition.ReasonNoVM, Event: true, Message: fmt.Sprintf("%s; it runs as an ordinary container: "+
+			"name an image with a disk, or remove the pod's runtimeClassName", err)})
 	})
 }
 

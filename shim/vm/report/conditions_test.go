@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/podstatus"
@@ -162,6 +165,31 @@ func TestConditionsOfTheLatest(t *testing.T) {
 	n.conditions.Update(old)
 	if f, how, _ := n.writer.Of("pod-a"); f.Reason != "Completed" || how != "again" {
 		t.Errorf("%s: %+v", how, f)
+	}
+}
+
+// TestConditionsOfAPodWithoutAVM: a pod whose image has no disk says so. A VM's sidecar, and a container that the pod says is no
+// VM, do not.
+func TestConditionsOfAPodWithoutAVM(t *testing.T) {
+	n := newNode(t)
+	bare := record.Sandbox{ID: "bare", Config: n.add("a", record.Created).Record().Sandbox}
+	bare.Config.Value = proto.CloneOf(bare.Config.Value)
+	bare.Config.Value.Metadata.Name, bare.Config.Value.Metadata.Uid = "pod-bare", "uid-bare"
+	n.table.RecoverSandbox(bare)
+	noDisk := fmt.Errorf("container app: %w: %w", vmerrors.ErrNotVM, imageunpack.ErrNoDisk)
+	n.conditions.RefuseContainer(bare, fmt.Errorf("container log: %w", vmerrors.ErrNotVM))
+	if _, _, ok := n.writer.Of("pod-bare"); ok {
+		t.Error("a container that is not the VM's by the pod's annotation is reported")
+	}
+	n.conditions.RefuseContainer(bare, noDisk)
+	f, _, _ := n.writer.Of("pod-bare")
+	if f.Reason != condition.ReasonNoVM || !f.Event || f.Ready || !strings.Contains(f.Message, "app") || !strings.Contains(f.Message, "remove the pod's runtimeClassName") {
+		t.Errorf("%+v", f)
+	}
+	sandbox, _ := n.table.Sandbox(n.add("b", record.Created).Record().SandboxID)
+	n.conditions.RefuseContainer(sandbox, noDisk)
+	if f, _, ok := n.writer.Of("pod-b"); ok {
+		t.Errorf("a VM's sidecar is reported: %+v", f)
 	}
 }
 

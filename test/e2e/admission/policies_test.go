@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 	corev1 "k8s.io/api/core/v1"
@@ -229,4 +230,47 @@ func newCRD(name string) *unstructured.Unstructured {
 	crd.SetKind("CustomResourceDefinition")
 	crd.SetName(name)
 	return crd
+}
+
+// TestRequireVM: the example of a policy refuses pods of the RuntimeClass that do not name their VM.
+func TestRequireVM(t *testing.T) {
+	alice := userClient(t, "alice")
+	text, err := os.ReadFile(root + "examples/require-vm.yaml")
+	assert.NilError(t, err)
+	for part := range strings.SplitSeq(string(text), "\n---\n") {
+		object := new(unstructured.Unstructured)
+		assert.NilError(t, yaml.Unmarshal([]byte(part), &object.Object))
+		assert.NilError(t, alice.Create(t.Context(), object))
+		t.Cleanup(func() {
+			if err := alice.Delete(context.WithoutCancel(t.Context()), object); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	unnamed := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "unnamed", Namespace: "default"},
+		Spec:       corev1.PodSpec{RuntimeClassName: new("vm"), Containers: []corev1.Container{{Name: "guest", Image: "registry.example.com/guest"}}},
+	}
+	refused := func() bool {
+		err := alice.Create(t.Context(), unnamed.DeepCopy())
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "name the VM's container in nodevirt.io/vm-container")
+	}
+	for end := time.Now().Add(time.Minute); !refused(); time.Sleep(time.Second) { // the API server takes a moment for a new policy
+		if time.Now().After(end) {
+			t.Fatal("a pod that names no VM is created")
+		}
+		assert.NilError(t, client.IgnoreNotFound(alice.Delete(t.Context(), unnamed.DeepCopy(), client.GracePeriodSeconds(0))))
+	}
+	if _, err := newPod(t, alice, "misnamed", map[string]string{vmspec.AnnotationVMContainer: "other"}); !apierrors.IsForbidden(err) {
+		t.Errorf("a pod that names another container: %v", err)
+	}
+	if _, err := newPod(t, alice, "named", map[string]string{vmspec.AnnotationVMContainer: "guest"}); err != nil {
+		t.Error(err)
+	}
+	plain := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: "default"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example.com/c"}}},
+	}
+	assert.NilError(t, alice.Create(t.Context(), plain))
+	assert.NilError(t, alice.Delete(t.Context(), plain, client.GracePeriodSeconds(0)))
 }
