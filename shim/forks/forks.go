@@ -153,7 +153,7 @@ const partial = ".partial"
 
 // Memory is the memory of a VM that shares its RAM.
 type Memory struct {
-	// RAM is a sealed memfd with all pages of the block [ramfd.Block].
+	// RAM is a sealed memfd with all pages of the block, one of [ramfd.Blocks].
 	RAM *os.File
 	// Rest is QEMU's stream without that block's pages.
 	Rest io.Reader

@@ -36,7 +36,7 @@ func (s *Store) split(ctx context.Context, e *entry, m checkpoint.Manifest, size
 	}
 	defer stream.Close()
 	pages, devices := &bounded{store: s, of: e, to: ram}, &devices{store: s, of: e}
-	if err := ramstream.Split(checkpoint.Within(ctx, stream), ramfd.Block, size, pages, devices); err != nil {
+	if err := ramstream.Split(checkpoint.Within(ctx, stream), ramfd.Blocks(), size, pages, devices); err != nil {
 		if errors.Is(err, ramstream.ErrFormat) {
 			err = fmt.Errorf("%w: %w", ErrNotShared, err)
 		}

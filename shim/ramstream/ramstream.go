@@ -14,6 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 )
 
 // ErrFormat says that a stream is not one whose RAM can be taken out. QEMU itself may accept it.
@@ -51,11 +53,11 @@ const (
 	rewrites = 2
 )
 
-// Split copies a stream to rest, without the pages of a block of RAM, whose size is in bytes. It
+// Split copies a stream to rest, without the pages of a block of RAM, which has one of the names, and whose size is in bytes. It
 // writes these pages to ram, which must have zeros where nothing is written.
-func Split(stream io.Reader, block string, size int64, ram io.WriterAt, rest io.Writer) error {
+func Split(stream io.Reader, names []string, size int64, ram io.WriterAt, rest io.Writer) error {
 	s := &splitter{
-		from: bufio.NewReaderSize(stream, bufferLength), rest: rest, block: block, size: size,
+		from: bufio.NewReaderSize(stream, bufferLength), rest: rest, names: names, size: size,
 		pages: &run{to: ram}, written: make([]uint64, size/pageSize/64+1),
 		left: rewrites * (size/pageSize + 1),
 	}
@@ -86,7 +88,8 @@ func unexpected(err error) error {
 type splitter struct {
 	from    *bufio.Reader
 	rest    io.Writer
-	block   string
+	names   []string // of the block
+	block   string   // the one of the names that the stream has
 	size    int64
 	pages   *run
 	written []uint64 // a bit for each page
@@ -244,12 +247,15 @@ func (s *splitter) blocks(total uint64) error {
 			return fmt.Errorf("%w: block %.80q of RAM is larger than all", ErrFormat, name)
 		}
 		total -= size
-		if name == s.block {
-			found = size == uint64(s.size)
+		if slices.Contains(s.names, name) {
+			if s.block != "" {
+				return fmt.Errorf("%w: it has the blocks %s and %s", ErrFormat, s.block, name)
+			}
+			s.block, found = name, size == uint64(s.size)
 		}
 	}
 	if !found {
-		return fmt.Errorf("%w: it has no block %s of %d bytes", ErrFormat, s.block, s.size)
+		return fmt.Errorf("%w: it has no block %s of %d bytes", ErrFormat, strings.Join(s.names, " or "), s.size)
 	}
 	return nil
 }

@@ -40,11 +40,16 @@ func (s *stream) kind(k byte) *stream {
 
 func (s *stream) footer() *stream { return s.kind(sectionFooter).u32(2) }
 
+// begun returns a stream up to the list of blocks of RAM, which have total bytes together.
+func begun(total uint64) *stream {
+	s := (&stream{}).u32(magic, version).kind(sectionConfiguration).u32(3)
+	s.WriteString("q35")
+	return s.kind(sectionStart).u32(2).name("ram").u32(0, ramVersion).u64(total | flagSizes)
+}
+
 // head writes all up to the pages: RAM of four pages, and ROM of one.
 func (s *stream) head() *stream {
-	s.u32(magic, version).kind(sectionConfiguration).u32(3)
-	s.WriteString("q35")
-	s.kind(sectionStart).u32(2).name("ram").u32(0, ramVersion).u64(5*pageSize | flagSizes)
+	s.Write(begun(5 * pageSize).Bytes())
 	s.name("pc.ram").u64(4 * pageSize).name("pc.rom").u64(pageSize)
 	return s.u64(flagEnd).footer()
 }
@@ -94,7 +99,7 @@ func TestSplit(t *testing.T) {
 
 	f := ram(t)
 	var rest bytes.Buffer
-	assert.NilError(t, Split(in, "pc.ram", 4*pageSize, f, &rest))
+	assert.NilError(t, Split(in, []string{"pc.ram", "ram-node0"}, 4*pageSize, f, &rest))
 	assert.Assert(t, bytes.Equal(rest.Bytes(), want.Bytes()), "%q", rest.Bytes())
 	got, err := os.ReadFile(f.Name())
 	assert.NilError(t, err)
@@ -103,6 +108,18 @@ func TestSplit(t *testing.T) {
 			t.Errorf("page %d has %q", n, got[n*pageSize])
 		}
 	}
+}
+
+// TestNodeRAM: the RAM of a guest that can get more has another name.
+func TestNodeRAM(t *testing.T) {
+	in := begun(4 * pageSize).name("ram-node0").u64(4 * pageSize).u64(flagEnd).footer()
+	in.part().page(1, flagPage, "ram-node0", 'a').u64(flagEnd).footer().end().u64(flagEnd).footer().devices()
+	f := ram(t)
+	var rest bytes.Buffer
+	assert.NilError(t, Split(in, []string{"pc.ram", "ram-node0"}, 4*pageSize, f, &rest))
+	got, err := os.ReadFile(f.Name())
+	assert.NilError(t, err)
+	assert.Assert(t, got[pageSize] == 'a' && !bytes.Contains(rest.Bytes(), []byte("aaaa")))
 }
 
 func TestUnsupported(t *testing.T) {
@@ -122,11 +139,13 @@ func TestUnsupported(t *testing.T) {
 		"more settings":    (&stream{}).u32(magic, version).kind(sectionConfiguration).u32(0).kind(5),
 		"another size": (&stream{}).u32(magic, version).kind(sectionStart).u32(2).name("ram").u32(0, ramVersion).
 			u64(pageSize | flagSizes).name("pc.ram").u64(pageSize),
+		"two guests' RAM": begun(8 * pageSize).name("pc.ram").u64(4 * pageSize).name("ram-node0").u64(4 * pageSize).u64(flagEnd).footer().
+			end().u64(flagEnd).footer().devices(),
 		"blocks without end": (&stream{}).u32(magic, version).kind(sectionStart).u32(2).name("ram").u32(0, ramVersion).
 			u64(pageSize | flagSizes).name("pc.ram").u64(2 * pageSize),
 	}
 	for name, in := range all {
-		if err := Split(in, "pc.ram", 4*pageSize, ram(t), &bytes.Buffer{}); !errors.Is(err, ErrFormat) {
+		if err := Split(in, []string{"pc.ram", "ram-node0"}, 4*pageSize, ram(t), &bytes.Buffer{}); !errors.Is(err, ErrFormat) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -137,7 +156,7 @@ func FuzzSplit(f *testing.F) {
 	f.Add((&stream{}).head().part().page(0, flagPage, "pc.ram", 'a').u64(flagEnd).footer().end().u64(flagEnd).footer().devices().Bytes())
 	f.Fuzz(func(t *testing.T, in []byte) {
 		r := ram(t)
-		if err := Split(bytes.NewReader(in), "pc.ram", 4*pageSize, r, &bytes.Buffer{}); err != nil && !errors.Is(err, ErrFormat) {
+		if err := Split(bytes.NewReader(in), []string{"pc.ram", "ram-node0"}, 4*pageSize, r, &bytes.Buffer{}); err != nil && !errors.Is(err, ErrFormat) {
 			t.Errorf("%v", err)
 		}
 		info, err := r.Stat()
@@ -163,7 +182,7 @@ func TestRewrites(t *testing.T) {
 	}
 	s.u64(flagEnd).footer().end().u64(flagEnd).footer().devices()
 	var w writes
-	if err := Split(&s.Buffer, "pc.ram", 4*pageSize, &w, io.Discard); !errors.Is(err, ErrFormat) {
+	if err := Split(&s.Buffer, []string{"pc.ram", "ram-node0"}, 4*pageSize, &w, io.Discard); !errors.Is(err, ErrFormat) {
 		t.Errorf("%v", err)
 	}
 	if most := rewrites * 5 * pageSize; w.bytes > most {

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nodevirt/nodevirt/shim/domain/fdpass"
 )
@@ -20,8 +21,15 @@ import (
 // Variable is the variable of QEMU's environment that holds the socket's path.
 const Variable = "NODEVIRT_RAM"
 
-// Block is QEMU's name of the RAM of a PC. Its parts before and behind 4 GiB are one block.
-const Block = "pc.ram"
+// Block is QEMU's name of the RAM of a PC. Its parts before and behind 4 GiB are one block. NodeBlock is libvirt's name of the
+// RAM with which a PC starts that can get more: it is that of a NUMA node.
+const (
+	Block     = "pc.ram"
+	NodeBlock = "ram-node0"
+)
+
+// Blocks returns the names of a PC's RAM. A guest has one of these blocks.
+func Blocks() []string { return []string{Block, NodeBlock} }
 
 // Take returns QEMU's arguments, with the RAM of the environment's socket if there is one. The
 // descriptor stays open when the process executes QEMU.
@@ -47,7 +55,7 @@ func withRAM(args []string, path string) ([]string, error) {
 		d := json.NewDecoder(bytes.NewReader([]byte(args[i])))
 		d.UseNumber()
 		var object map[string]any
-		if d.Decode(&object) != nil || object["id"] != Block {
+		if d.Decode(&object) != nil || object["id"] != Block && object["id"] != NodeBlock {
 			continue
 		}
 		if kind := object["qom-type"]; kind != "memory-backend-ram" {
@@ -62,5 +70,5 @@ func withRAM(args []string, path string) ([]string, error) {
 		args[i] = string(text)
 		return args, nil
 	}
-	return nil, fmt.Errorf("QEMU's arguments have no object %s", Block)
+	return nil, fmt.Errorf("QEMU's arguments have no object %s", strings.Join(Blocks(), " or "))
 }

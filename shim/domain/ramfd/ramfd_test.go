@@ -16,6 +16,11 @@ func TestWithRAM(t *testing.T) {
 	assert.DeepEqual(t, got[:8], args[:8])
 	assert.Equal(t, got[8], `{"id":"pc.ram","mem-path":"/proc/self/fd/3","qom-type":"memory-backend-file","share":false,`+
 		`"size":9223372036854775807,"x-use-canonical-path-for-ramblock-id":false}`)
+	node := []string{"qemu", "-object", `{"qom-type":"memory-backend-ram","id":"ram-node0","size":1073741824}`, "-numa", "node,nodeid=0,cpus=0,memdev=ram-node0"}
+	got, err = withRAM(node, "/proc/self/fd/3") // of a guest that can get more RAM
+	assert.NilError(t, err)
+	assert.Equal(t, got[2], `{"id":"ram-node0","mem-path":"/proc/self/fd/3","qom-type":"memory-backend-file","share":false,`+
+		`"size":1073741824,"x-use-canonical-path-for-ramblock-id":false}`)
 	_, err = withRAM(args[:7], "/proc/self/fd/3")
 	assert.ErrorContains(t, err, "no object pc.ram")
 	_, err = withRAM([]string{"qemu", "-object", `{"qom-type":"memory-backend-memfd","id":"pc.ram"}`}, "/proc/self/fd/3")
