@@ -123,6 +123,7 @@ func Run(ctx context.Context, c config.Config, version string, log *slog.Logger)
 	defer endWatching()
 	group.Go(func() error { return vms.Run(watching) })
 	group.Go(func() error { labels.Run(ctx); return nil })
+	group.Go(func() error { nodelabels.Name(ctx, c.Kubernetes.Kubeconfig, log, measures.SetNode); return nil })
 	group.Go(func() error {
 		nodelabels.NewCondition(c.Kubernetes.Kubeconfig, problems.All, log).Run(ctx)
 		return nil

@@ -10,11 +10,11 @@ import (
 type machines struct {
 	deprecated atomic.Pointer[[]string]
 	series     series
-	node       string
+	node       *nodeName
 }
 
-func newMachines() *machines {
-	return &machines{series: gauge("kubevirt_node_deprecated_machine_types",
+func newMachines(node *nodeName) *machines {
+	return &machines{node: node, series: gauge("kubevirt_node_deprecated_machine_types",
 		"1 for each type of board that the node's QEMU has, and a later one will not.", "machine_type", "node")}
 }
 
@@ -28,7 +28,7 @@ func (m *machines) Describe(to chan<- *prometheus.Desc) { to <- m.series.desc }
 func (m *machines) Collect(to chan<- prometheus.Metric) {
 	if types := m.deprecated.Load(); types != nil {
 		for _, name := range *types {
-			m.series.send(to, 1, name, m.node)
+			m.series.send(to, 1, name, m.node.get())
 		}
 	}
 }

@@ -9,6 +9,7 @@ package metrics
 import (
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,11 +27,13 @@ type Metrics struct {
 	calls    calls
 	life     life
 	machines *machines
+	node     nodeName
 }
 
 // New returns Metrics with all counters at zero.
 func New() *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), calls: newCalls(), life: newLife(), machines: newMachines()}
+	m := &Metrics{registry: prometheus.NewRegistry(), calls: newCalls(), life: newLife()}
+	m.machines = newMachines(&m.node)
 	m.registry.MustRegister(
 		collectors.NewBuildInfoCollector(),
 		collectors.NewGoCollector(),
@@ -42,10 +45,25 @@ func New() *Metrics {
 }
 
 // Collect adds the node and its VMs, as reported by source, to each later scrape.
-// node is the node's name.
+// node is the node's name, until SetNode gives another.
 func (m *Metrics) Collect(source Source, node string) {
-	m.machines.node = node
-	m.registry.MustRegister(newNode(source, node), m.machines)
+	m.SetNode(node)
+	m.registry.MustRegister(newNode(source, &m.node), m.machines)
+}
+
+// SetNode sets the node's name, which the label "node" has. The API server's name of it need not be the host's.
+func (m *Metrics) SetNode(name string) { m.node.set(name) }
+
+// nodeName is the node's name, which may be known late.
+type nodeName struct{ name atomic.Pointer[string] }
+
+func (n *nodeName) set(name string) { n.name.Store(&name) }
+
+func (n *nodeName) get() string {
+	if name := n.name.Load(); name != nil {
+		return *name
+	}
+	return ""
 }
 
 const (

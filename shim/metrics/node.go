@@ -40,7 +40,7 @@ type node struct {
 	expanding                      series
 }
 
-func newNode(source Source, name string) *node {
+func newNode(source Source, name *nodeName) *node {
 	const of = namespace + "_"
 	return &node{
 		recent:        &recent{source: source},
@@ -86,7 +86,7 @@ func (n *node) Collect(to chan<- prometheus.Metric) {
 	n.expanded.send(to, float64(s.Expanded))
 	n.expandedBytes.send(to, float64(s.ExpandedBytes))
 	for _, e := range s.Expanding {
-		n.expanding.send(to, e.Done, n.vms.node, e.Namespace, e.Name, e.Disk)
+		n.expanding.send(to, e.Done, n.vms.node.get(), e.Namespace, e.Name, e.Disk)
 	}
 	n.vms.collect(to, s.VMs)
 }

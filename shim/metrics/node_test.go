@@ -88,6 +88,23 @@ func TestDeprecatedMachines(t *testing.T) {
 	}
 }
 
+// TestSetNode: the label follows the name that the API server has of the node.
+func TestSetNode(t *testing.T) {
+	m := metrics.New()
+	get := serve(t, m)
+	m.Collect(sourceFunc(func(context.Context) metrics.Snapshot {
+		return metrics.Snapshot{VMs: []metrics.VM{{Namespace: "n", Name: "v"}}, Expanding: []metrics.Expansion{{Namespace: "n", Name: "v", Disk: "d"}}}
+	}), "host")
+	m.DeprecatedMachines([]string{"pc-i440fx-1.7"})
+	for _, name := range []string{"host", "worker-1.example.com"} {
+		m.SetNode(name)
+		_, body := get("/metrics")
+		if all, ours := strings.Count(body, `node="`), strings.Count(body, `node="`+name+`"`); ours < 3 || ours != all {
+			t.Errorf("%d of %d series have the node %s:\n%s", ours, all, name, body)
+		}
+	}
+}
+
 // TestMigration: a copy in progress has series by KubeVirt's names, and a VM without one has none.
 func TestMigration(t *testing.T) {
 	m := metrics.New()

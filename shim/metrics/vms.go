@@ -6,7 +6,7 @@ import (
 
 // vms are the metrics of VMs that run. Their first labels are KubeVirt's.
 type vms struct {
-	node string
+	node *nodeName
 
 	started, agent, overlay, ram series
 	cpu, cpuUser, cpuSystem      series
@@ -23,7 +23,7 @@ func vmLabels(more ...string) []string {
 	return append([]string{"node", "namespace", "name"}, more...)
 }
 
-func newVMs(node string) vms {
+func newVMs(node *nodeName) vms {
 	g := func(name, help string) series { return gauge(name, help, vmLabels()...) }
 	c := func(name, help string) series { return counter(name, help, vmLabels()...) }
 	return vms{
@@ -58,7 +58,7 @@ func (v vms) collect(to chan<- prometheus.Metric, all []VM) {
 		}
 	}
 	for _, vm := range last {
-		v.collectOne(sender{to, []string{v.node, vm.Namespace, vm.Name}}, vm)
+		v.collectOne(sender{to, []string{v.node.get(), vm.Namespace, vm.Name}}, vm)
 	}
 }
 
