@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/rooted"
 	"github.com/nodevirt/nodevirt/shim/domain/landlock"
 )
 
@@ -38,7 +39,7 @@ func (d daemon) appArmor(root *os.Root, programs string) ([]edit, error) {
 
 // hasAppArmor reports whether systemd loads AppArmor's profiles.
 func hasAppArmor(root *os.Root) bool {
-	_, err := root.Stat("usr/lib/systemd/system/" + appArmorUnit)
+	_, err := rooted.Stat(root, "usr/lib/systemd/system/"+appArmorUnit)
 	return err == nil
 }
 

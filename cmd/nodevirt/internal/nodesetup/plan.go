@@ -7,10 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/journal"
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/layout"
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/rooted"
 	"github.com/nodevirt/nodevirt/deploy"
 	"github.com/nodevirt/nodevirt/shim/config"
 )
@@ -48,7 +48,7 @@ func newPlan(root *os.Root, programs string) (p plan, err error) {
 	if unit != "" {
 		programs = programsOf(unit)
 	} else {
-		if _, err := root.Stat(strings.TrimPrefix(programs, "/") + "/nodevirt-shim"); err != nil {
+		if _, err := rooted.Stat(root, programs+"/nodevirt-shim"); err != nil {
 			return p, fmt.Errorf("find nodevirt-shim: %w; install the package nodevirt-node, or put the programs into one folder", err)
 		}
 		p.edits = append(p.edits,
@@ -74,7 +74,13 @@ func newPlan(root *os.Root, programs string) (p plan, err error) {
 	}
 	p.edits = append(append(p.edits, shim), files...)
 	p.kubelet = edit{kubelet.Path, kubelet.Text, "the kubelet calls the shim"}
-	return p, nil
+	for i := range p.edits {
+		if p.edits[i].path, err = rooted.Place(root, p.edits[i].path); err != nil {
+			return p, err
+		}
+	}
+	p.kubelet.path, err = rooted.Place(root, p.kubelet.path)
+	return p, err
 }
 
 // sameRuntime returns an error unless the shim uses the containerd that the kubelet uses now. With another one, each pod
@@ -135,7 +141,7 @@ func (p plan) printFiles(w io.Writer, files []journal.File) {
 
 // read returns a file's text, empty if there is no file.
 func read(root *os.Root, name string) (string, error) {
-	text, err := root.ReadFile(name)
+	text, err := rooted.ReadFile(root, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

@@ -14,6 +14,8 @@ import (
 	"os"
 	"path"
 	"slices"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/rooted"
 )
 
 // Dir is the folder of the journal, and Path the journal's file, both below the root folder. The
@@ -80,8 +82,12 @@ func (c Content) Equal(other Content) bool {
 }
 
 // Plan returns the record of a file that will have the given text. The file keeps its mode and owner;
-// a new file is root's, with mode 0644.
+// a new file is root's, with mode 0644. The path of the record has no links.
 func Plan(root *os.Root, name string, text []byte) (File, error) {
+	name, err := rooted.Place(root, name)
+	if err != nil {
+		return File{}, err
+	}
 	before, err := read(root, name)
 	if err != nil {
 		return File{}, err
@@ -164,6 +170,9 @@ func Remove(root *os.Root) error {
 // Apply writes all files. The journal must be saved.
 func (j *Journal) Apply(root *os.Root) error {
 	for _, f := range j.Files {
+		if now, err := read(root, f.Path); err == nil && now != nil && now.Equal(f.After) {
+			continue
+		}
 		if err := root.MkdirAll(path.Dir(f.Path), 0o755); err != nil {
 			return fmt.Errorf("change /%s: %w", f.Path, err)
 		}
@@ -221,6 +230,10 @@ func restore(root *os.Root, f File) error {
 		return err
 	}
 	if f.Before != nil {
+		// A file that is as it was needs no room, of which there may be none.
+		if now, err := read(root, f.Path); err == nil && now != nil && now.Equal(*f.Before) {
+			return nil
+		}
 		return write(root, f.Path, *f.Before)
 	}
 	if err := root.Remove(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,10 +1,12 @@
 package journal_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -174,5 +176,59 @@ func TestPlanRefusesALink(t *testing.T) {
 	}
 	if _, err := journal.Plan(root, "etc/link", nil); err == nil {
 		t.Error("a symbolic link was planned as a file")
+	}
+}
+
+// TestUnchangedFiles: a file that is as it should be is not written again, as a full file system has no room for that.
+func TestUnchangedFiles(t *testing.T) {
+	root, dir := open(t)
+	j := planned(t, root)
+	id := func() string {
+		t.Helper()
+		info, err := os.Stat(filepath.Join(dir, "etc/secret"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(info.Sys().(*syscall.Stat_t).Ino, info.ModTime())
+	}
+	before := id()
+	if err := j.Restore(root); err != nil {
+		t.Fatal(err)
+	}
+	if now := id(); now != before {
+		t.Errorf("a rollback before the change wrote the file: %s, %s", before, now)
+	}
+	if err := j.Apply(root); err != nil {
+		t.Fatal(err)
+	}
+	changed := id()
+	if err := j.Apply(root); err != nil {
+		t.Fatal(err)
+	}
+	if now := id(); now != changed || now == before {
+		t.Errorf("a second change wrote the file: %s, %s, %s", before, changed, now)
+	}
+}
+
+// TestPlanFollowsFolders: a folder may be an absolute link, which stays.
+func TestPlanFollowsFolders(t *testing.T) {
+	root, dir := open(t)
+	if err := os.Symlink("/etc", filepath.Join(dir, "conf")); err != nil {
+		t.Fatal(err)
+	}
+	f, err := journal.Plan(root, "conf/a.conf", []byte("changed"))
+	if err != nil || f.Path != "etc/a.conf" || f.Before == nil || string(f.Before.Data) != "a\n" {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	j := &journal.Journal{Files: []journal.File{f}}
+	before := tree(t, dir)
+	if err := j.Apply(root); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Restore(root); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, tree(t, dir)); diff != "" {
+		t.Errorf("restore differs (-before +after):\n%s", diff)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/rooted"
 )
 
 const (
@@ -169,7 +171,11 @@ func withDropIns(root *os.Root, name string) (string, error) {
 
 // list returns the sorted paths of a folder's files with an extension; none if there is no such folder.
 func list(root *os.Root, dir, extension string) ([]string, error) {
-	entries, err := fs.ReadDir(root.FS(), dir)
+	at, err := rooted.Resolve(root, dir)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := fs.ReadDir(root.FS(), at)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list /%s: %w", dir, err)
 	}

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/rooted"
 )
 
 // Layout is how Kubernetes runs on a node. Paths are those of the node.
@@ -77,7 +79,7 @@ func unit(root *os.Root, name string) (file, text string, err error) {
 
 // read returns a file's text, empty if there is no file.
 func read(root *os.Root, name string) (string, error) {
-	text, err := root.ReadFile(name)
+	text, err := rooted.ReadFile(root, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
