@@ -174,37 +174,32 @@ func (t *tree) program(o Options, name string) error {
 	return t.add(name, e)
 }
 
-// resolve follows the symbolic links of a path, and returns the path that it stands for.
+// resolve follows the symbolic links of a path, and returns the path of what it leads to.
 func (t *tree) resolve(name string) (string, bool) {
 	for range 40 { // as the kernel bounds it
 		name = strings.TrimPrefix(path.Clean("/"+name), "/")
-		if name == "" {
-			return "", true
+		next, link := t.follow(name)
+		if !link {
+			_, ok := t.entries[name]
+			return name, ok || name == ""
 		}
-		again := false
-		for at := 0; ; {
-			i := strings.IndexByte(name[at:], '/')
-			part := name
-			if i >= 0 {
-				part = name[:at+i]
-			}
-			e, ok := t.entries[part]
-			if ok && e.kind == tar.TypeSymlink {
-				target := e.target
-				if !path.IsAbs(target) {
-					target = path.Join(path.Dir(part), target)
-				}
-				name, again = path.Join(target, name[len(part):]), true
-				break
-			}
-			if i < 0 {
-				return name, ok
-			}
-			at += i + 1
-		}
-		if !again {
-			break
-		}
+		name = next
 	}
 	return name, false
+}
+
+// follow replaces the first part of a path that is a symbolic link with the link's target.
+func (t *tree) follow(name string) (next string, link bool) {
+	for i, c := range name + "/" {
+		e := t.entries[name[:i]]
+		if c != '/' || e.kind != tar.TypeSymlink {
+			continue
+		}
+		target := e.target
+		if !path.IsAbs(target) {
+			target = path.Join(path.Dir(name[:i]), target)
+		}
+		return path.Join(target, name[i:]), true
+	}
+	return "", false
 }
