@@ -158,7 +158,9 @@ func keepMuch(ctx context.Context, t *testing.T) (end func() error) {
 	assert.ErrorContains(t, err, "move large values, such as cloud-init user data, to Secrets")
 	// The label by which they are counted can't be removed.
 	patch := []byte(`{"metadata": {"labels": {"nodevirt.io/large": null}}}`)
-	assert.NilError(t, c.Patch(ctx, vm("greedy", "large-0", 0), client.RawPatch("application/merge-patch+json", patch)))
+	first := vm("greedy", "large-0", 0)
+	assert.NilError(t, c.Patch(ctx, first, client.RawPatch("application/merge-patch+json", patch)))
+	assert.Equal(t, first.GetLabels()["nodevirt.io/large"], "true")
 	return attack.Gather(ctx, 5*bounds.Reviews, func(ctx context.Context, n int) error {
 		return c.Create(ctx, vm("greedy", fmt.Sprint("more-", n), 250<<10))
 	}).Refused(t)
