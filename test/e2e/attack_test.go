@@ -340,7 +340,7 @@ func fill(ctx context.Context, t *testing.T, from, to string) {
 	t.Helper()
 	a, err := checkpoint.OpenArchive(from)
 	assert.NilError(t, err)
-	defer a.Close()
+	defer func() { _ = a.Close() }()
 	m, err := checkpoint.Read(a)
 	assert.NilError(t, err)
 	memory, err := os.Create(filepath.Join(t.TempDir(), "memory"))

@@ -154,7 +154,7 @@ func TestCancel(t *testing.T) {
 	files, d := saved(t, content())
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("the pod is stopped")
-	err := unpacker(t).Disk(ctx, uid, files, d, empty(t), func(pid int) error {
+	err := unpacker(t).Disk(ctx, uid, files, d, empty(t), func(int) error {
 		cancel(stopped)
 		return nil
 	})
