@@ -5,6 +5,8 @@ package machine
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -68,4 +70,46 @@ func rewriteArguments(t *testing.T) {
 	if out := must(t, qemu+" | wc -l"); out != "1" {
 		t.Errorf("the pod has %s QEMUs", out)
 	}
+}
+
+// keepObjects: while nodevirt's policies are in the cluster, its CRDs can't be deleted, and with them all VMs.
+func keepObjects(t *testing.T) {
+	deploy, err := filepath.Abs("../../../deploy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	crds := filepath.Join(deploy, "crds")
+	kubectl := func(args ...string) {
+		t.Helper()
+		if _, err := suite.Kubectl(t.Context(), args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	policies, err := os.ReadFile(filepath.Join(deploy, "kubernetes/policies.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectl("apply", "--server-side", "-f", crds)
+	kubectl("wait", "--for=condition=Established", "-f", crds)
+	kubectl("create", "namespace", "nodevirt")
+	if err := suite.Apply(t.Context(), string(policies)); err != nil {
+		t.Fatal(err)
+	}
+	const vm = `{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "kept"}, "spec": {"runStrategy": "Halted",
+		"template": {"spec": {"domain": {"devices": {}}}}}}`
+	if err := suite.Apply(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the CRDs to be kept", func(ctx context.Context) error {
+		// A policy takes a moment to be in force; a dry run deletes nothing until it is.
+		_, err := suite.Kubectl(ctx, "delete", "--dry-run=server", "-f", crds)
+		if err == nil || !strings.Contains(err.Error(), "deletes every VM") {
+			return fmt.Errorf("the deletion of CRDs: %v", err)
+		}
+		return nil
+	})
+	if out, err := suite.Kubectl(t.Context(), "delete", "--wait=false", "-f", crds); err == nil || strings.Contains(out, "deleted") {
+		t.Errorf("delete the CRDs: %s, %v", out, err)
+	}
+	kubectl("get", "virtualmachine", "kept")
 }

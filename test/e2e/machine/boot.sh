@@ -3,8 +3,8 @@
 # first process. It runs in new mount, PID, UTS, IPC, network and cgroup namespaces, whose end takes all
 # mounts and processes along.
 #
-# The machine sees the cgroups of this one, v1 or v2, below those of this process. It has no hardware,
-# and changes no setting of the kernel but those of its network.
+# The machine sees the cgroups of this one, v1 or v2, below those of this process. It has no hardware
+# but loop devices, and changes no setting of the kernel but those of its network.
 set -eu
 root=$1 payload=$2
 
@@ -28,6 +28,9 @@ END
 mkdir dev/net dev/pts dev/shm
 mknod -m 0666 dev/net/tun c 10 200
 mknod -m 0666 dev/fuse c 10 229
+# The kernel's loop devices, for block volumes: a kubelet attaches one to each.
+mknod -m 0660 dev/loop-control c 10 237
+for n in $(seq 0 255); do mknod -m 0660 "dev/loop$n" b 7 "$n"; done
 mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts dev/pts
 ln -s pts/ptmx dev/ptmx
 mount -t tmpfs tmpfs dev/shm

@@ -33,6 +33,8 @@ func TestMachine(t *testing.T) {
 		{"restart libvirt-guests", restartGuests},
 		{"rewrite the kubelet's arguments", rewriteArguments},
 		{"reboot", reboot},
+		{"reboot with a grace period", rebootWithGrace},
+		{"keep objects", keepObjects},
 		{"uninstall", uninstall},
 		{"purge", purge},
 	} {

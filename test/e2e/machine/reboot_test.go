@@ -24,8 +24,12 @@ func reboot(t *testing.T) {
 		guestPod("served", annotated(vmspec.AnnotationDiskMode, string(vmspec.ModeISCSI))),
 		guestPod("raw", specified(`"tpm": {}, `, `"containerDisk": {"image": "r"}`), annotated(vmspec.AnnotationDiskMode, string(vmspec.ModeRaw))),
 	}
+	// Their disks are not new after the reboot.
+	var kept []string
 	if !*asVM {
-		pods = append(pods, guestPod("volume", onVolume))
+		openNetworkDisks(t)
+		pods = append(pods, guestPod("volume", onVolume), guestPod("network", onNetwork(t)), guestPod("block", onDevice(t)))
+		kept = []string{"volume", "network", "block"}
 	}
 	apply(t, pods...)
 	old, logs := map[string]string{}, map[string]string{}
@@ -52,9 +56,9 @@ func reboot(t *testing.T) {
 			t.Errorf("libvirt has %s domains of pod %s", out, p.Name)
 		}
 	}
-	if !*asVM { // its disk is not new after the reboot
-		if lines := strings.Fields(page(t, "volume", "/cgi-bin/disk")); len(lines) != closings() {
-			t.Errorf("the volume has %d of %d writes: %q", len(lines), closings(), lines)
+	for _, pod := range kept {
+		if lines := strings.Fields(page(t, pod, "/cgi-bin/disk")); len(lines) != closings() {
+			t.Errorf("the disk of guest %s has %d of %d writes: %q", pod, len(lines), closings(), lines)
 		}
 	}
 	logged(t, "virsh list --all; journalctl -b -u nodevirt-shim --no-pager | tail -n 20")
@@ -70,6 +74,44 @@ func restart(t *testing.T) {
 	t.Logf("the machine was down after %s", time.Since(begun).Round(time.Second))
 	booted(t)
 	nodeReady(t)
+}
+
+// rebootWithGrace restarts the machine whose kubelet delays a shutdown, to end its pods first.
+func rebootWithGrace(t *testing.T) {
+	must(t, "cp -p "+kubeletConfig+" /root/config.yaml; printf 'shutdownGracePeriod: 3m\\nshutdownGracePeriodCriticalPods: 10s\\n' >>"+kubeletConfig+
+		"; systemctl restart kubelet")
+	until(t, "the kubelet to delay shutdowns", func(ctx context.Context) error {
+		list, err := run(ctx, "systemd-inhibit --list --no-legend")
+		if err == nil && !strings.Contains(list, "kubelet") {
+			err = fmt.Errorf("those who do are %q", list)
+		}
+		return err
+	})
+	nodeReady(t)
+	remove(t, guestPod("small"))
+	pods := []*corev1.Pod{guestPod("small"), guestPod("served", annotated(vmspec.AnnotationDiskMode, string(vmspec.ModeISCSI)))}
+	apply(t, pods...)
+	logs := map[string]string{}
+	for _, p := range pods {
+		guestsUp(t, p.Name)
+		logs[p.Name] = logOf(t, p.Name)
+	}
+	restart(t)
+	for _, p := range pods {
+		closed(t, p.Name, logs[p.Name])
+		until(t, "the end of pod "+p.Name, func(ctx context.Context) error {
+			out, err := suite.Kubectl(ctx, "get", "pod", p.Name, "-o",
+				"jsonpath={.status.phase} {.status.containerStatuses[0].state.terminated.reason} {.status.containerStatuses[0].state.terminated.exitCode}")
+			if err == nil && out != "Failed NodeShutdown 143" {
+				err = fmt.Errorf("it is %q", out)
+			}
+			return err
+		})
+	}
+	remove(t, pods...)
+	must(t, "logind=/etc/systemd/logind.conf.d; mv /root/config.yaml "+kubeletConfig+"; rm -f $logind/99-kubelet.conf; rmdir --ignore-fail-on-non-empty $logind; systemctl restart systemd-logind kubelet")
+	nodeReady(t)
+	runVM(t)
 }
 
 const kubeletConfig = "/var/lib/kubelet/config.yaml"
