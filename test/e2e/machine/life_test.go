@@ -172,7 +172,7 @@ func runVM(t *testing.T) {
 // cgroups looks for the VM below its pod's slice, with its limits, after systemd has written to cgroups
 // again.
 func cgroups(t *testing.T) {
-	if pod := must(t, group+"echo $pod"); !strings.HasPrefix(pod, "/kubepods.slice/kubepods-pod") || !strings.HasSuffix(pod, ".scope") {
+	if pod := must(t, group+"echo $pod"); !strings.HasPrefix(pod, "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod") || !strings.HasSuffix(pod, ".scope") {
 		t.Errorf("QEMU is in %s", pod)
 	}
 	limits := group + "cat $dir/$limit; [ $limit != memory.max ] || cat $dir/cpu.max $dir/cgroup.controllers"
