@@ -171,6 +171,7 @@ func TestInstallUpgradeRemovePurge(t *testing.T) {
 
 	h.write(t, "var/lib/nodevirt/containers/a/record.json", "{}")
 	h.write(t, "run/nodevirt-node.lock", "")
+	h.write(t, "run/nodevirt-tgtd/tgtd.0.lock", "")
 	h.must(t, "--remove", "nodevirt-node", "nodevirt")
 	if !h.has(config) || !h.has("var/lib/nodevirt/containers/a/record.json") || h.has("usr/bin/nodevirt") {
 		t.Errorf("after the removal there are %v", h.left(t))
@@ -183,7 +184,7 @@ func TestInstallUpgradeRemovePurge(t *testing.T) {
 	if left := h.left(t); len(left) > 0 {
 		t.Errorf("after the purge there are %v", left)
 	}
-	for _, dir := range []string{"etc/nodevirt", "var/lib/nodevirt", "var/lib/nodevirt-node", "usr/libexec/nodevirt"} {
+	for _, dir := range []string{"etc/nodevirt", "var/lib/nodevirt", "var/lib/nodevirt-node", "usr/libexec/nodevirt", "run/nodevirt-tgtd"} {
 		if h.has(dir) {
 			t.Errorf("after the purge there is %s", dir)
 		}
