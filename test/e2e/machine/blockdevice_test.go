@@ -4,6 +4,7 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,11 +43,15 @@ func onDevice(t *testing.T) func(*corev1.Pod) {
 	device := loopfs.Device(t, 1<<30)
 	// The kubelet attaches loop devices to it, which outlive a machine of namespaces that reboots.
 	t.Cleanup(func() {
-		its, err := loopdev.Of(device)
+		all, err := loopdev.All()
 		if err != nil {
 			t.Error(err)
 		}
-		for _, d := range its {
+		own := slices.IndexFunc(all, func(d loopdev.Device) bool { return d.Path == device })
+		for _, d := range all {
+			if own < 0 || d.Behind != all[own].Number {
+				continue
+			}
 			if err := d.Detach(); err != nil {
 				t.Error(err)
 			}
