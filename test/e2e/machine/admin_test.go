@@ -4,6 +4,7 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -104,7 +105,7 @@ func keepObjects(t *testing.T) {
 		// A policy takes a moment to be in force; a dry run deletes nothing until it is.
 		_, err := suite.Kubectl(ctx, "delete", "--dry-run=server", "-f", crds)
 		if err == nil || !strings.Contains(err.Error(), "deletes every VM") {
-			return fmt.Errorf("the deletion of CRDs: %v", err)
+			return errors.Join(errors.New("the deletion of CRDs is not refused by the policy"), err)
 		}
 		return nil
 	})
