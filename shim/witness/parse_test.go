@@ -81,3 +81,18 @@ func TestRemoteDisks(t *testing.T) {
 		}
 	}
 }
+
+// TestRemoteDisksAreBounded: a process that only has QEMU's name cannot make a look at the node hold much.
+func TestRemoteDisksAreBounded(t *testing.T) {
+	var args [][]byte
+	add := func(node string) { args = append(args, []byte("-blockdev"), []byte(node)) }
+	add(`{"driver":"rbd","image":"servers","server":[{}` + strings.Repeat(",{}", 10_000) + `]}`)
+	add(`{"driver":"rbd","image":"long","server":[{}` + strings.Repeat(",{}", maxBlockdev/3) + `]}`)
+	for range 2 * maxBlockdevs {
+		add(`{"driver":"iscsi"}`)
+	}
+	disks := remoteDisks(args)
+	if len(disks) != maxBlockdevs || len(disks[0].Monitors) != maxMonitors || disks[1].Target != "" || disks[1].Image != "" {
+		t.Errorf("%d disks, the first with %d monitors, and then %+v", len(disks), len(disks[0].Monitors), disks[1])
+	}
+}

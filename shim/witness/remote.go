@@ -38,13 +38,21 @@ type blockdev struct {
 	} `json:"server"`
 }
 
+// Bounds of what is read of one command line, which any pod's process with QEMU's name can have: what libvirt writes for a
+// node of a disk has some hundred bytes, and a VM has fewer nodes than that.
+const (
+	maxBlockdev  = 64 << 10 // bytes of a node
+	maxBlockdevs = 1024
+	maxMonitors  = 16 // of an RBD image
+)
+
 // remoteDisks returns the network disks of QEMU's command line.
 func remoteDisks(args [][]byte) []RemoteDisk {
 	var disks []RemoteDisk
 	reads := map[string]bool{} // names of nodes that are opened for reading alone
 	var nodes []blockdev
 	for i, arg := range args {
-		if string(arg) != "-blockdev" || i+1 == len(args) {
+		if string(arg) != "-blockdev" || i+1 == len(args) || len(args[i+1]) > maxBlockdev || len(nodes) == maxBlockdevs {
 			continue
 		}
 		var b blockdev
@@ -64,7 +72,7 @@ func remoteDisks(args [][]byte) []RemoteDisk {
 			d.Target, d.LUN = b.Target, lun(b.LUN)
 		case "rbd":
 			d.Pool, d.Image = b.Pool, b.Image
-			for _, s := range b.Server {
+			for _, s := range b.Server[:min(len(b.Server), maxMonitors)] {
 				d.Monitors = append(d.Monitors, RemoteServer(s))
 			}
 		default:
