@@ -676,3 +676,18 @@ func TestPatches(t *testing.T) {
 		}
 	}
 }
+
+// TestPatchesCopy: patches that copy a VM into itself again and again end at the size of an object.
+func TestPatchesCopy(t *testing.T) {
+	vm := &kubevirt.VirtualMachine{Spec: kubevirt.VirtualMachineSpec{Template: new(kubevirt.VirtualMachineInstanceTemplateSpec)}}
+	var patches []string
+	for n := range MaxPatches {
+		patches = append(patches, fmt.Sprintf(`{"op": "copy", "from": "/spec", "path": "/spec/a%d"}`, n))
+	}
+	if _, err := Patched(vm, patches); err == nil || !strings.Contains(err.Error(), "larger than 512 KiB") {
+		t.Errorf("%v", err)
+	}
+	if _, err := Patched(vm, patches[:3]); err != nil {
+		t.Errorf("%v", err)
+	}
+}

@@ -23,6 +23,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/snapshot"
 	"github.com/nodevirt/nodevirt/controller/vm"
+	"github.com/nodevirt/nodevirt/internal/bounds"
 )
 
 // targets writes restored VMs.
@@ -106,9 +107,12 @@ func Patched(of *kubevirt.VirtualMachine, patches []string) (*kubevirt.VirtualMa
 	if err != nil {
 		return nil, fmt.Errorf("encode VM %s: %w", of.Name, err)
 	}
-	for _, one := range patch {
+	for n, one := range patch {
 		if text, err = apply(one, text); err != nil {
 			return nil, fmt.Errorf("spec.patches: %w", err)
+		}
+		if len(text) > bounds.Object { // each copy could double it
+			return nil, fmt.Errorf("spec.patches[%d] makes the VM larger than %d KiB: copy less", n, bounds.Object>>10)
 		}
 	}
 	changed := new(kubevirt.VirtualMachine)
