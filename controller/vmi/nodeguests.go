@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -64,6 +65,7 @@ func (n *nodeGuests) user(ctx context.Context, vmi *kubevirt.VirtualMachineInsta
 	if err := n.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
+	n.forget(nodes.Items)
 	var ready []*corev1.Node
 	for i := range nodes.Items {
 		// Without a shared disk, no node is asked that has not reported the instance's guest.
@@ -146,6 +148,15 @@ func (n *nodeGuests) onNode(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 	return nil, nil
 }
 
+// forget drops the answers of nodes that have gone.
+func (n *nodeGuests) forget(nodes []corev1.Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.answers, func(name string, _ answer) bool {
+		return !slices.ContainsFunc(nodes, func(node corev1.Node) bool { return node.Name == name })
+	})
+}
+
 // without is the trouble with a guest whose pod the API server does not have.
 func without(node, name string, shared []string) *trouble {
 	what := "is this VM's"
@@ -198,7 +209,8 @@ func (n *nodeGuests) door(ctx context.Context, node string) (*corev1.Pod, error)
 	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if _, ours := originOf(p); ours && (view{pod: p}).running() {
+		// The finalizer is the controller's alone: another pod can have all else, and would answer for the node.
+		if _, ours := originOf(p); ours && slices.Contains(p.Finalizers, pod.Finalizer) && (view{pod: p}).running() {
 			return p, nil
 		}
 	}

@@ -146,3 +146,19 @@ func TestGuestOfTheSameName(t *testing.T) {
 		}
 	}
 }
+
+// TestPodOfAnotherAuthor: a pod that only looks like a VM's does not answer for its node.
+func TestPodOfAnotherAuthor(t *testing.T) {
+	g := newRig(t)
+	p := g.started()
+	fakecluster.Change(t, g.Cluster, p, func(p *corev1.Pod) { p.Finalizers = nil })
+	fakecluster.Change(t, g.Cluster, g.node("node1"), func(n *corev1.Node) { n.Labels = map[string]string{kubevirt.NodeSchedulable: "true"} })
+	g.ready("node1", corev1.ConditionTrue)
+	g.addPVC(corev1.ReadWriteMany)
+	g.answers = map[string]string{condition.OrderGuests: `{"guests": [{"namespace": "default", "pod": "x", "uid": "u", "vmi": "second"}]}`}
+	g.add(onPVC(), call("second"))
+	g.reconcileOf("second")
+	if n := len(g.pods()); n != 2 {
+		t.Errorf("%d pods: the pod of another author was asked", n)
+	}
+}
