@@ -14,6 +14,9 @@ import (
 // ErrFull says that a budget has nothing left for a tenant.
 var ErrFull = errors.New("limit reached")
 
+// ErrShare is the [ErrFull] of a tenant that has all of its own share.
+var ErrShare = fmt.Errorf("%w", ErrFull)
+
 // Budget counts what tenants hold. Its methods may be called from any goroutine.
 type Budget struct {
 	what        string
@@ -34,7 +37,7 @@ func (b *Budget) Take(tenant string, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.of[tenant]+n > b.share {
-		return fmt.Errorf("%w: %s may have %d %s, and has %d; try again when it has fewer", ErrFull, tenant, b.share, b.what, b.of[tenant])
+		return fmt.Errorf("%w: %s may have %d %s, and has %d; try again when it has fewer", ErrShare, tenant, b.share, b.what, b.of[tenant])
 	}
 	if b.used+n > b.most {
 		return fmt.Errorf("%w: all together may have %d %s, and have %d; try again later", ErrFull, b.most, b.what, b.used)

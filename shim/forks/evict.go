@@ -1,6 +1,7 @@
 package forks
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/nodevirt/nodevirt/internal/budget"
@@ -10,7 +11,7 @@ import (
 // used first: of the namespace, and then of all.
 func (s *Store) grow(namespace string, g *budget.Grant, n int64) error {
 	err := g.Grow(n)
-	for err != nil && s.evict(namespace) {
+	for err != nil && s.evict(namespace, errors.Is(err, budget.ErrShare)) {
 		err = g.Grow(n)
 	}
 	if err != nil {
@@ -19,8 +20,9 @@ func (s *Store) grow(namespace string, g *budget.Grant, n int64) error {
 	return nil
 }
 
-// evict drops one entry, and reports whether there was one.
-func (s *Store) evict(namespace string) bool {
+// evict drops one entry, and reports whether there was one: of any namespace, or of its own alone, as nothing that others
+// have leaves a namespace more of its share.
+func (s *Store) evict(namespace string, alone bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var of key
@@ -31,10 +33,10 @@ func (s *Store) evict(namespace string) bool {
 		default:
 			continue
 		}
-		if !e.idle() {
+		own := e.namespace == namespace
+		if !e.idle() || alone && !own {
 			continue
 		}
-		own := e.namespace == namespace
 		if oldest == nil || own != (oldest.namespace == namespace) && own || own == (oldest.namespace == namespace) && e.last.Before(oldest.last) {
 			of, oldest = k, e
 		}

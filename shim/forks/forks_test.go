@@ -316,3 +316,23 @@ func memoryFolder(t *testing.T) string {
 	}
 	return dir
 }
+
+// TestShareOfANamespace: a namespace that has its share gets no more by what others keep.
+func TestShareOfANamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(t.TempDir(), 4*minShare)
+		m, err := open(t, s, stream('x'))
+		assert.NilError(t, err)
+		assert.NilError(t, m.Close())
+		greedy := s.ram.Grant("greedy")
+		defer greedy.Release()
+		assert.ErrorIs(t, s.grow("greedy", greedy, 2*minShare+1), ErrNotShared)
+		assert.Equal(t, len(s.shared), 1)
+		assert.NilError(t, s.grow("greedy", greedy, 2*minShare))
+		assert.Equal(t, len(s.shared), 1)
+		third := s.ram.Grant("third")
+		defer third.Release()
+		assert.NilError(t, s.grow("third", third, 2*minShare)) // there is not enough for all
+		assert.Equal(t, len(s.shared), 0)
+	})
+}
