@@ -264,3 +264,21 @@ func TestReviewsAreShared(t *testing.T) {
 		}
 	}
 }
+
+// TestElementsAreBounded: an object whose lists have very many elements is refused before they are decoded, and one that has as
+// many as allowed gets its own problems.
+func TestElementsAreBounded(t *testing.T) {
+	r := newRig(t)
+	vm := func(n int) []byte {
+		return fmt.Appendf(nil, `{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","metadata":{"name":"a","namespace":"b"},`+
+			`"spec":{"runStrategy":"Halted","dataVolumeTemplates":[0%s],"template":{"spec":{"domain":{"devices":{}}}}}}`, strings.Repeat(",0", n-1))
+	}
+	for _, path := range []string{admission.PathDefault, admission.PathValidate} {
+		if answer := r.ask(t, path, vm(bounds.Elements+1), nil); answer.Allowed || !strings.Contains(answer.Result.Message, "have 8193 elements together") {
+			t.Errorf("%s: %+v", path, answer.Result)
+		}
+		if answer := r.ask(t, path, vm(bounds.Elements), nil); answer.Allowed || strings.Contains(answer.Result.Message, "elements together") {
+			t.Errorf("%s: %+v", path, answer.Result)
+		}
+	}
+}

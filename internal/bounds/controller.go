@@ -10,6 +10,9 @@ const (
 	Object           = 512 << 10
 	Reviews          = 4
 	NamespaceReviews = 3
+	// Elements bounds the elements of all lists of an object in admission: a decoded element can have a hundred times the
+	// size of its JSON.
+	Elements = 8192
 	// Presets bounds the presets of a namespace, and PresetBytes the JSON of their specs together.
 	Presets     = 128
 	PresetBytes = 1 << 20

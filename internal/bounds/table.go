@@ -22,6 +22,7 @@ func Table() []Bound { return append(append(ofController(), ofExports()...), ofN
 func ofController() []Bound {
 	return []Bound{
 		{"an object in admission", "an author", size(Object) + "; 200 problems found, 50 reported", "controller/admission.TestTooLarge"},
+		{"elements of an object's lists", "an author", number(Elements), "controller/admission.TestElementsAreBounded"},
 		{"reviews at a time", "authors", fmt.Sprintf("%d, %d of a namespace; the others wait", Reviews, NamespaceReviews), "controller/admission.TestReviewsAreShared"},
 		{"presets of a namespace", "authors", fmt.Sprintf("%d; %s", Presets, size(PresetBytes)), "controller/admission.TestPresetsAreBounded"},
 		{"large objects of a namespace", "authors", fmt.Sprintf("%d of a kind above %s", LargeObjects, size(LargeObject)), "controller/admission.TestLargeObjects"},

@@ -25,6 +25,7 @@ const (
 func where() map[string]Suite {
 	return map[string]Suite{
 		"an object in admission":                              Controller,
+		"elements of an object's lists":                       Package,
 		"reviews at a time":                                   Controller,
 		"presets of a namespace":                              Controller,
 		"handshakes with the controller":                      Controller,
