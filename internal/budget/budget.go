@@ -14,7 +14,7 @@ import (
 // ErrFull says that a budget has nothing left for a tenant.
 var ErrFull = errors.New("limit reached")
 
-// ErrShare is the [ErrFull] of a tenant that has all of its own share.
+// ErrShare is the [ErrFull] of a tenant that has its whole share.
 var ErrShare = fmt.Errorf("%w", ErrFull)
 
 // Budget counts what tenants hold. Its methods may be called from any goroutine.

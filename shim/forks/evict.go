@@ -20,7 +20,7 @@ func (s *Store) grow(namespace string, g *budget.Grant, n int64) error {
 	return nil
 }
 
-// evict drops one entry, and reports whether there was one: of any namespace, or of its own alone, as nothing that others
+// evict drops one entry, and reports whether there was one: of any namespace, or of this one alone, as nothing that others
 // have leaves a namespace more of its share.
 func (s *Store) evict(namespace string, alone bool) bool {
 	s.mu.Lock()
