@@ -228,11 +228,6 @@ func (d damaged) run(t *testing.T) {
 	t.Cleanup(func() { assert.NilError(t, restore(context.WithoutCancel(t.Context()))) })
 	assert.NilError(t, err)
 	if d.phase == "ended" {
-		if d.damage.name == "missing" {
-			// With its record, the guest's addresses have gone, which CNI's bridge plug-in looks for in the pod to remove
-			// its rules of masquerade.
-			r.but = []string{"nftables"}
-		}
 		killAll(r.domain())
 		before = nil
 	}

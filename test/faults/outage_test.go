@@ -32,7 +32,7 @@ func begin(t *testing.T) *round {
 		ctx := context.WithoutCancel(t.Context())
 		for what, err := range map[string]error{
 			"steady guests": r.look(ctx), "removal": r.remove(ctx),
-			"leftovers": converge(ctx, asBefore(before, r.but...)), "growth": converge(ctx, noGrowth(size)), "secrets": discreet(ctx),
+			"leftovers": converge(ctx, asBefore(before)), "growth": converge(ctx, noGrowth(size)), "secrets": discreet(ctx),
 		} {
 			if err != nil {
 				t.Errorf("%s: %v", what, err)

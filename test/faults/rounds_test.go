@@ -52,7 +52,6 @@ type round struct {
 	*pod
 	before node.Census
 	size   size
-	but    []string // kinds of the census that are not compared
 
 	begun   time.Time
 	took    time.Duration

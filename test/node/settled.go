@@ -54,15 +54,14 @@ func (n *Node) Since(ctx context.Context, before Census, but ...string) ([]strin
 	}
 }
 
-// SameAgain compares the node with what it was, but for some kinds, and waits a little: some of what ends does so a moment
+// SameAgain compares the node with what it was, and waits a little: some of what ends does so a moment
 // after the call that ended it. Processes go by their names alone: tests restart the node's daemons.
-func (n *Node) SameAgain(ctx context.Context, before Census, within time.Duration, but ...string) error {
+func (n *Node) SameAgain(ctx context.Context, before Census, within time.Duration) error {
 	before = before.byName()
 	for begun := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		now, err := n.Leftovers(ctx)
 		if err == nil {
 			diff := now.byName().Diff(before)
-			diff = slices.DeleteFunc(diff, func(line string) bool { return slices.Contains(but, strings.Fields(line)[1]) })
 			if len(diff) == 0 {
 				return nil
 			}
