@@ -44,41 +44,13 @@ func write(t testing.TB) (path string, m checkpoint.Manifest) {
 // read reads all of an archive as a node does.
 func read(t *testing.T, path string) (memory, disk string, err error) {
 	t.Helper()
-	a, err := checkpoint.OpenArchive(path)
+	_, content, err := readWithin(t, path)
 	if err != nil {
 		return "", "", err
 	}
-	defer func() { _ = a.Close() }()
-	m, err := checkpoint.Read(a)
-	if err != nil {
-		return "", "", err
-	}
-	dir := t.TempDir()
-	kept, err := os.Create(filepath.Join(dir, "memory"))
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(path), "disk"))
 	assert.NilError(t, err)
-	defer kept.Close()
-	if err := checkpoint.CopyMemory(t.Context(), a, m, kept); err != nil {
-		return "", "", err
-	}
-	_, err = kept.Seek(0, io.SeekStart)
-	assert.NilError(t, err)
-	stream, err := checkpoint.OpenMemory(kept, m)
-	assert.NilError(t, err)
-	defer stream.Close()
-	text, err := io.ReadAll(stream)
-	if err != nil {
-		return "", "", err
-	}
-	d, _ := m.Disk("root")
-	to, err := os.Create(filepath.Join(dir, "disk"))
-	assert.NilError(t, err)
-	defer to.Close()
-	if err := checkpoint.UnpackDisk(t.Context(), a, d, to); err != nil {
-		return "", "", err
-	}
-	data, err := os.ReadFile(to.Name())
-	assert.NilError(t, err)
-	return string(text), string(data), nil
+	return string(content), string(data), nil
 }
 
 func TestRoundTrip(t *testing.T) {

@@ -74,13 +74,14 @@ func readAny(t *testing.T, archive []byte) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.tar")
 	assert.NilError(t, os.WriteFile(path, archive, 0o600))
-	m, err := readWithin(t, path)
+	m, memory, err := readWithin(t, path)
 	if err != nil {
 		if !errors.Is(err, checkpoint.ErrUnusable) && !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%v", err)
 		}
 		return
 	}
+	assert.Equal(t, int64(len(memory)), m.Memory.Size)
 	for name, size := range map[string]int64{"memory": m.Memory.Stored, "disk": m.Disks[0].Size} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		assert.NilError(t, err)
@@ -91,39 +92,39 @@ func readAny(t *testing.T, archive []byte) {
 // errTooMuch is the end of an archive that may hold more than a test reads.
 var errTooMuch = errors.Join(checkpoint.ErrUnusable, errors.New("more than is fuzzed"))
 
-// readWithin writes the files memory and disk beside an archive.
-func readWithin(t *testing.T, path string) (checkpoint.Manifest, error) {
+// readWithin reads an archive as a node does, and writes the files memory and disk beside it. It returns the memory's content.
+func readWithin(t *testing.T, path string) (m checkpoint.Manifest, content []byte, err error) {
 	t.Helper()
 	a, err := checkpoint.OpenArchive(path)
 	if err != nil {
-		return checkpoint.Manifest{}, err
+		return m, nil, err
 	}
 	defer func() { _ = a.Close() }()
-	m, err := checkpoint.Read(a)
+	m, err = checkpoint.Read(a)
 	if err != nil {
-		return m, err
+		return m, nil, err
 	}
 	if len(m.Disks) != 1 || m.Memory.Size > mostFuzzed || m.Disks[0].Size > mostFuzzed {
-		return m, errTooMuch
+		return m, nil, errTooMuch
 	}
 	memory, err := os.Create(filepath.Join(filepath.Dir(path), "memory"))
 	assert.NilError(t, err)
 	defer memory.Close()
 	if err := checkpoint.CopyMemory(t.Context(), a, m, memory); err != nil {
-		return m, err
+		return m, nil, err
 	}
 	_, err = memory.Seek(0, io.SeekStart)
 	assert.NilError(t, err)
 	stream, err := checkpoint.OpenMemory(memory, m)
 	assert.NilError(t, err)
 	defer stream.Close()
-	if n, err := io.Copy(io.Discard, stream); err != nil || n > m.Memory.Size {
-		return m, err
+	if content, err = io.ReadAll(stream); err != nil {
+		return m, nil, err
 	}
 	disk, err := os.Create(filepath.Join(filepath.Dir(path), "disk"))
 	assert.NilError(t, err)
 	defer disk.Close()
-	return m, checkpoint.UnpackDisk(t.Context(), a, m.Disks[0], disk)
+	return m, content, checkpoint.UnpackDisk(t.Context(), a, m.Disks[0], disk)
 }
 
 func packed(f *testing.F, content []byte) []byte {
