@@ -11,12 +11,7 @@ import (
 
 // Main is for a TestMain whose tests share one cluster; it is as node.Main.
 func Main(tests interface{ Run() int }, o Options, prepare func(context.Context, *Cluster) error) int {
-	code, err := runMain(context.Background(), tests, o, prepare)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	return code
+	return node.Ended(runMain(context.Background(), tests, o, prepare))
 }
 
 func runMain(ctx context.Context, tests interface{ Run() int }, o Options, prepare func(context.Context, *Cluster) error) (code int, err error) {
@@ -39,17 +34,7 @@ func runMain(ctx context.Context, tests interface{ Run() int }, o Options, prepa
 	if err := prepare(ctx, c); err != nil {
 		return 1, err
 	}
-	code = tests.Run()
-	for _, n := range c.nodes {
-		if n == nil {
-			continue // its power is off
-		}
-		if err := n.Sound(ctx); err != nil {
-			fmt.Println(err)
-			code = max(code, 1)
-		}
-	}
-	if code != 0 {
+	return node.RunTests(tests, func() error { return c.sound(ctx) }, func() {
 		names := []string{"kube-apiserver", Kubelet, node.Containerd, node.Libvirtd, node.Shim}
 		if o.Storage {
 			names = append(names, CSI, "csi-provisioner")
@@ -57,6 +42,15 @@ func runMain(ctx context.Context, tests interface{ Run() int }, o Options, prepa
 		for _, name := range names {
 			fmt.Println(c.LogTail(name, 40))
 		}
+	})
+}
+
+// sound is [node.Node.Sound] of all nodes that have power.
+func (c *Cluster) sound(ctx context.Context) (err error) {
+	for _, n := range c.nodes {
+		if n != nil {
+			err = errors.Join(err, n.Sound(ctx))
+		}
 	}
-	return code, nil
+	return err
 }

@@ -33,7 +33,7 @@ var suite struct {
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(node.Main(clean{m}, node.Options{
+	os.Exit(node.Main(&clean{M: m}, node.Options{
 		Subnet6: netip.MustParsePrefix("fd00:10:244:1::/64"),
 		// Long enough for a tgtd that is only restarted.
 		ShimConfig: func(c map[string]any) {
@@ -43,13 +43,18 @@ func TestMain(m *testing.M) {
 	}, prepare))
 }
 
-// clean are tests of which nothing may be left, if they pass.
-type clean struct{ *testing.M }
+// clean are tests of which nothing may be left, if they pass. Err says what is left.
+type clean struct {
+	*testing.M
 
-func (c clean) Run() int {
+	err error
+}
+
+func (c *clean) Err() error { return c.err }
+
+func (c *clean) Run() (code int) {
 	ctx := context.Background()
 	before, err := suite.Settled(ctx)
-	code := 1
 	if err == nil {
 		code = c.M.Run()
 	}
@@ -57,8 +62,7 @@ func (c clean) Run() int {
 		err = suite.SameAgain(ctx, before, 3*time.Minute)
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "after all tests: %v\n", err)
-		code = max(code, 1)
+		c.err = fmt.Errorf("census of the node: %w", err)
 	}
 	return code
 }

@@ -18,12 +18,7 @@ import (
 // Dir and Bound of o are set here.
 func Main(tests interface{ Run() int }, o Options, prepare func(context.Context, *Node) error) int {
 	needs.PartsOfAll("a development node")
-	code, err := runMain(context.Background(), tests, o, prepare)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	return code
+	return Ended(runMain(context.Background(), tests, o, prepare))
 }
 
 func runMain(ctx context.Context, tests interface{ Run() int }, o Options, prepare func(context.Context, *Node) error) (code int, err error) {
@@ -43,17 +38,11 @@ func runMain(ctx context.Context, tests interface{ Run() int }, o Options, prepa
 	if err := prepare(ctx, n); err != nil {
 		return 1, err
 	}
-	code = tests.Run()
-	if err := n.Sound(ctx); err != nil {
-		fmt.Println(err)
-		code = max(code, 1)
-	}
-	if code != 0 {
+	return RunTests(tests, func() error { return n.Sound(ctx) }, func() {
 		for _, name := range []string{Containerd, Libvirtd, Shim} {
 			fmt.Println(n.LogTail(name, 40))
 		}
-	}
-	return code, nil
+	})
 }
 
 // Sound is asked at the end of each suite: whether the shim crashed, and, where a test left containerd

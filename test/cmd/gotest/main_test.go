@@ -47,6 +47,22 @@ func TestSummary(t *testing.T) {
 	}
 }
 
+// TestReason: what failed besides tests is shown whatever logs are printed before it, and even if a test failed, too: that
+// test passing later is no proof that all is well.
+func TestReason(t *testing.T) {
+	for _, tests := range []string{"TestGood", "TestBad"} {
+		code, out := samples(t, "-again=2", "./testdata/reason", "-run", tests)
+		got := summaryOf(t, out)
+		want := "testdata/reason (TIME)\nsuite failed: census of the node: it holds other things than before:\n+ link tap0\n+ mount /mnt\n"
+		if code != 1 || !strings.Contains(got, want) || strings.Contains(got, "log line") {
+			t.Errorf("%s: code %d, summary\n%s", tests, code, got)
+		}
+		if strings.Contains(got, "FAIL: TestBad") != (tests == "TestBad") || strings.Contains(out, "A second try") {
+			t.Errorf("%s: the output is\n%s", tests, out)
+		}
+	}
+}
+
 // TestCrash: the test that crashed is named, and those that waited for it are not.
 func TestCrash(t *testing.T) {
 	code, out := samples(t, "./testdata/crash")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,6 +15,7 @@ const (
 	gistBytes    = 3 << 10 // of one test
 	lineBytes    = 500
 	messageLines = 12 // of one message
+	reasonLines  = 40 // of what failed besides tests
 	endLines     = 12 // of the begin and of the end of an output without messages
 )
 
@@ -23,6 +25,7 @@ func (r *report) summary() {
 		r.failUnfinished(u.pkg)
 	}
 	told := slices.DeleteFunc(slices.Clone(r.failures), r.saysNothing)
+	slices.SortStableFunc(told, func(a, b failure) int { return cmp.Compare(b.reasons(), a.reasons()) })
 	if len(told) == 0 {
 		return
 	}
@@ -47,8 +50,16 @@ func (r *report) saysNothing(f failure) bool {
 			return false
 		}
 		silent := strings.TrimSpace(f.output) == ""
-		return f.test == "" || silent && (strings.HasPrefix(o.test, f.test+"/") || f.end == unfinished && o.output != "")
+		return f.test == "" && f.reasons() == 0 || silent && (strings.HasPrefix(o.test, f.test+"/") || f.end == unfinished && o.output != "")
 	})
+}
+
+// reasons counts those that a package has besides its tests: they are few, and come first.
+func (f failure) reasons() int {
+	if f.test != "" {
+		return 0
+	}
+	return len(reason.FindAllString(f.output, -1))
 }
 
 func (f failure) gist() string {
@@ -71,9 +82,15 @@ func names(all []failure) string {
 // head begins a message: of t.Error and its like, or of a program's crash.
 var head = regexp.MustCompile(`^\s*\w+\.go:\d+: |^(panic|fatal error): |^WARNING: DATA RACE`)
 
-// gist is a test's messages, long ones by their first lines. An output without any, as of a TestMain,
-// is shown by its begin and its end.
+// reason begins what failed besides tests: see node.Ended. It is the last thing that a suite prints.
+var reason = regexp.MustCompile(`(?m)^suite failed: `)
+
+// gist is a test's messages, long ones by their first lines. Of a suite that failed besides its tests, it is the reason.
+// An output without any, as of a TestMain, is shown by its begin and its end.
 func gist(output string) string {
+	if all := reason.FindAllStringIndex(output, -1); all != nil {
+		output = output[all[len(all)-1][0]:]
+	}
 	lines := strings.Split(strings.TrimRight(output, "\n"), "\n")
 	for i, l := range lines {
 		if len(l) > lineBytes {
@@ -103,8 +120,11 @@ func messages(lines []string) []bool {
 	keep := make([]bool, len(lines))
 	left, room := 0, gistBytes
 	for i, l := range lines {
-		if head.MatchString(l) {
-			left = messageLines
+		switch {
+		case reason.MatchString(l):
+			left = reasonLines
+		case head.MatchString(l):
+			left = max(left, messageLines)
 		}
 		if left > 0 && room >= len(l) {
 			keep[i] = true

@@ -46,36 +46,40 @@ func TestMain(m *testing.M) {
 		c["containerLogMaxSize"] = fmt.Sprint(logSize)
 		c["containerLogMonitorInterval"] = "3s" // the shortest that it takes
 	}}
-	os.Exit(cluster.Main(clean{m}, o, prepare))
+	os.Exit(cluster.Main(&clean{M: m}, o, prepare))
 }
 
-// clean are tests of which nothing may be left on a node, if they pass.
-type clean struct{ *testing.M }
+// clean are tests of which nothing may be left on a node, if they pass. Err says what is left, and what else is wrong
+// after them.
+type clean struct {
+	*testing.M
 
-func (c clean) Run() int {
+	err error
+}
+
+func (c *clean) Err() error { return c.err }
+
+func (c *clean) Run() (code int) {
 	ctx := context.Background()
-	var before []node.Census
-	var err error
+	before := map[string]node.Census{} // by node
 	for _, n := range suite.Nodes() {
-		census, broken := n.Settled(ctx)
-		before, err = append(before, census), errors.Join(err, broken)
-	}
-	code := 1
-	if err == nil {
-		code = c.M.Run()
-		err = showStrangersOut(ctx)
-	}
-	if !suite.disturbed {
-		err = errors.Join(err, controllersRights())
-	}
-	for i, n := range suite.Nodes() {
-		if err == nil && code == 0 && !suite.disturbed {
-			err = n.SameAgain(ctx, before[i], 3*time.Minute)
+		if before[n.Name()], c.err = n.Settled(ctx); c.err != nil {
+			return 1
 		}
 	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "after all tests: %v\n", err)
-		code = max(code, 1)
+	code = c.M.Run()
+	c.err = showStrangersOut(ctx)
+	if suite.disturbed {
+		return code
+	}
+	c.err = errors.Join(c.err, controllersRights())
+	for _, n := range suite.Nodes() {
+		if c.err != nil || code != 0 {
+			return code
+		}
+		if err := n.SameAgain(ctx, before[n.Name()], 3*time.Minute); err != nil {
+			c.err = fmt.Errorf("census of %s: %w", n.Name(), err)
+		}
 	}
 	return code
 }
