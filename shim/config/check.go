@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/virtiofs"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/shim/witness"
 )
 
 // minLogLimit is more than a console appends to its log at once.
@@ -21,6 +22,15 @@ const minLogLimit = 4 << 20
 const maxSocket = 107
 
 type field struct{ name, value string }
+
+// checkEmulator returns an error if the shim would not see by the name of a process's program that it is a guest.
+func checkEmulator(name, path string) error {
+	if witness.IsEmulator(path) {
+		return nil
+	}
+	return fmt.Errorf("%s: %q does not have QEMU's name: the shim finds guests by the program that they execute; "+
+		"name it qemu-system-ARCHITECTURE or qemu-kvm", name, path)
+}
 
 func (c Config) check() error {
 	var errs []error
@@ -33,6 +43,7 @@ func (c Config) check() error {
 			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", f.name, f.value))
 		}
 	}
+	errs = append(errs, checkEmulator("vm.emulator", c.VM.Emulator))
 	for arch, path := range c.VM.Foreign {
 		if _, known := foreign()[arch]; !known {
 			errs = append(errs, fmt.Errorf("vm.foreign_emulators: %q is none of %s", arch, strings.Join(slices.Sorted(maps.Keys(foreign())), ", ")))
@@ -40,6 +51,7 @@ func (c Config) check() error {
 		if !filepath.IsAbs(path) {
 			errs = append(errs, fmt.Errorf("vm.foreign_emulators.%s: %q is not an absolute path", arch, path))
 		}
+		errs = append(errs, checkEmulator("vm.foreign_emulators."+arch, path))
 	}
 	for _, f := range []field{
 		{"containerd.namespace", c.Containerd.Namespace}, {"containerd.snapshotter", c.Containerd.Snapshotter},

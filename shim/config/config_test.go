@@ -121,6 +121,7 @@ func TestErrors(t *testing.T) {
 	for name, text := range map[string]string{
 		"unknown field":          `lisen = "/run/x.sock"`,
 		"unknown field in table": "[vm]\nuid_bas = 5000",
+		"another program":        "[vm]\nemulator = '/opt/vm/emulator'",
 		"unknown table":          "[vms]\nuid_base = 5000",
 		"wrong type":             `listen = 5`,
 		"syntax":                 `listen = `,

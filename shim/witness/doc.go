@@ -32,6 +32,12 @@
 //     no VM of its table and no process of the node has it. So a process of the user that executes an
 //     emulator is that VM's QEMU, and there is none if none is found. A command line could be forged by the
 //     guest that has taken over its QEMU, and decides nothing about whether a VM runs.
+//   - A pod's author chooses the user ID of its processes and the names of its programs, but not their PID
+//     namespace and cgroup. libvirtd starts QEMU in the shim's PID namespace, and the shim places it in the VM's
+//     cgroup. So a process in another PID namespace, or in the scope of another container runtime, is a
+//     stranger's ([Process.Stranger]), and no VM's. Its user ID counts as in use, and the files that it has open
+//     as open, because the kernel says so. A pod with hostPID and without a scope, which is an
+//     administrator's, differs by its container's ID.
 //   - Only the shim starts a VM's QEMU, in the VM's turn. It releases in the VM's turn too, and only after
 //     Over. So QEMU does not appear between the verdict and the release.
 //   - A start reserves a block device by its major and minor number, which all its nodes share, and
@@ -44,7 +50,7 @@
 //   - A network disk is reserved by what identifies it, and QEMU's command line says which ones a QEMU has
 //     ([Scan.Remotes]). The command line of a QEMU whose reservations are known is not read: a guest that has
 //     taken over its QEMU can write there, and would keep other VMs from their disks. A running VM cannot get
-//     another network disk, so the command line is complete.
+//     another network disk, so the command line is complete. Strangers' command lines are not read.
 //   - A process ID may be another process's by the time it is used. So [Node.End] holds the process by a
 //     pidfd and looks at it again before it sends a signal.
 //   - Without an answer from /proc the verdict is Disputed.

@@ -101,7 +101,7 @@ func (w *world) fault() {
 		return
 	}
 	q := w.processes[w.r.IntN(len(w.processes))]
-	switch w.r.IntN(10) {
+	switch w.r.IntN(11) {
 	case 0: // the status file is lost, the definition is not
 		if _, known := w.libvirt[q.id]; known {
 			w.libvirt[q.id] = witness.Ended
@@ -130,6 +130,8 @@ func (w *world) fault() {
 		if q.dying {
 			w.dies(q)
 		}
+	case 10: // a pod runs as its user
+		w.strangers[q.uid] = true
 	}
 	w.check()
 }

@@ -61,12 +61,14 @@ func (h Holder) String() string {
 }
 
 // Holders returns the processes of VMs' users, and the QEMUs of all users, that have a block device or a file open.
+// Strangers are among them: the kernel says what a process has open.
 func (s *Scan) Holders(f File) ([]Holder, error) {
 	all, err := s.files()
 	return all[f], err
 }
 
-// Remotes returns the QEMUs that have a disk open over the network for which is returns true.
+// Remotes returns the QEMUs that have a disk open over the network for which is returns true. What strangers say of
+// themselves does not count.
 func (s *Scan) Remotes(is func(RemoteDisk) bool) []Holder {
 	var found []Holder
 	for _, p := range s.all() {
@@ -84,7 +86,7 @@ func (s *Scan) Remotes(is func(RemoteDisk) bool) []Holder {
 }
 
 func (s *Scan) all() []Process {
-	return append(slices.Clip(s.processes), s.emulators...)
+	return append(slices.Clip(s.processes), s.others...)
 }
 
 // open reads which process has which file open.

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/nodevirt/nodevirt/shim/domain/landlock"
 )
 
 func TestContainer(t *testing.T) {
@@ -15,19 +17,23 @@ func TestContainer(t *testing.T) {
 		"12:pids:/x/" + id + "\n4:memory:/x/" + id + "\n0::/\n":                                    id,
 		"0::/x/" + id + "/vcpu0\n":                                                                 id,
 		"0::/kubepods.slice/cri-containerd-" + id + ".scope\n":                                     "",
+		"1:name=systemd:/x/cri-o-" + id + ".scope/nodevirt-" + id + ".scope\n":                     "",
 		"0::/machine.slice/machine-qemu\\x2d1\\x2ddefault.scope\n":                                 "",
 		"0::/system.slice/containerd.service/kubepods-pod1.slice:cri-containerd:" + id[:40] + "\n": "",
 		"": "",
 	} {
-		if got, _ := container(groups, "0::/\n"); got != want {
-			t.Errorf("%q: %q", groups, got)
+		if got, _, foreign := container(groups, "0::/\n"); got != want || foreign != strings.Contains(groups, "/cri-") {
+			t.Errorf("%q: %q, of another runtime: %v", groups, got, foreign)
 		}
 	}
 	outer := strings.Repeat("b2", 32)
-	if got, _ := container("0::/docker/"+outer+"/pod1/"+id+"\n", "0::/docker/"+outer+"/system\n"); got != id {
+	if got, _, _ := container("0::/docker/"+outer+"/pod1/"+id+"\n", "0::/docker/"+outer+"/system\n"); got != id {
 		t.Errorf("on a node in a container: %q", got)
 	}
-	if _, parent := container("5:x:/y\n4:memory:/kubepods/pod1/"+id+"\n", ""); parent != "/kubepods/pod1" {
+	if got, _, foreign := container("0::/docker-"+outer+".scope/pod1/"+id+"\n", "0::/docker-"+outer+".scope/system\n"); got != id || foreign {
+		t.Errorf("on a node in a container with systemd: %q, of another runtime: %v", got, foreign)
+	}
+	if _, parent, _ := container("5:x:/y\n4:memory:/kubepods/pod1/"+id+"\n", ""); parent != "/kubepods/pod1" {
 		t.Errorf("the pod's group is %q", parent)
 	}
 }
@@ -37,8 +43,36 @@ func TestStatus(t *testing.T) {
 	if err != nil || s.uid != 5001 || !s.zombie || s.dead() {
 		t.Errorf("%+v, %v", s, err)
 	}
+	if s, err := parseStatus("Name:\tqemu-system-x86\nUid:\t1\nNSpid:\t77\t1\n"); err != nil || s.name != "qemu-system-x86" || !s.nested {
+		t.Errorf("of a container: %+v, %v", s, err)
+	}
+	if s, err := parseStatus("NSpid:\t77\n"); err != nil || s.nested {
+		t.Errorf("of the node: %+v, %v", s, err)
+	}
 	if _, err := parseStatus("Uid:\tx\n"); err == nil {
 		t.Error("a user that is no number")
+	}
+}
+
+// TestEmulatorsName: all that starts or is QEMU, whichever distribution built it.
+func TestEmulatorsName(t *testing.T) {
+	for name, want := range map[string]bool{
+		"/usr/bin/qemu-system-x86_64": true, "/usr/bin/qemu-system-aarch64 (deleted)": true, "/usr/libexec/qemu-kvm": true,
+		"/nix/store/1/bin/.qemu-system-x86_64-wrapped": true, "/usr/bin/" + landlock.Name: true, "qemu-system-x86": true,
+		"/usr/bin/qemu-img": false, "/qemu-system-x86_64/sh": false, "qemu-storage-da": false, "/usr/libexec/virtiofsd": false,
+	} {
+		if IsEmulator(name) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+	}
+}
+
+// TestAnEndingQEMU: one that no longer has memory, but has files open, is known by its name.
+func TestAnEndingQEMU(t *testing.T) {
+	for name, want := range map[string]bool{"qemu-system-x86": true, "qemu-img": false} {
+		if got := (status{name: name}).emulates(t.TempDir()); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,8 +29,11 @@ const proc = "/proc"
 type Process struct {
 	PID int
 	UID uint32
-	// Emulator is true for the QEMU that runs a guest, and false for processes beside it, which show a disk
-	// or read an image.
+	// Stranger is true for a process of an ordinary container, which can have a VM's user ID and an emulator's name, and
+	// is no VM's.
+	Stranger bool
+	// Emulator is true for the QEMU that runs a guest, by the program that it executes, and false for processes beside
+	// it, which show a disk or read an image, and for strangers.
 	Emulator bool
 	// Domain and UUID are libvirt's names of the VM, from the command line, which a guest that has taken over
 	// its QEMU can change; empty if it has none.
@@ -97,10 +101,10 @@ const (
 	maxGroups  = 64 << 10
 )
 
-// read returns a process of a VM's user, and false for one of another user, or that has ended.
+// read returns a process of a VM's user, and false for one of another user or of a stranger, or that has ended.
 func (n Node) read(pid int) (Process, bool, error) {
 	p, there, err := n.look(pid)
-	return p, there && n.has(p.UID), err
+	return p, there && n.has(p.UID) && !p.Stranger, err
 }
 
 // look returns a process of a VM's user, or a QEMU of another user, and false for any other, or one that has ended.
@@ -117,16 +121,10 @@ func (n Node) look(pid int) (p Process, there bool, err error) {
 	if err != nil {
 		return p, false, fmt.Errorf("process %d: %w", pid, err)
 	}
-	if s.dead() || !n.has(s.uid) && !isEmulator(dir) {
+	emulates := s.emulates(dir)
+	if s.dead() || !n.has(s.uid) && !emulates {
 		return p, false, nil
 	}
-	p = Process{PID: pid, UID: s.uid}
-	cmdline, err := head(filepath.Join(dir, "cmdline"), maxCmdline)
-	if err != nil && !ended(err) {
-		return p, false, err
-	}
-	args := bytes.Split(cmdline, []byte{0})
-	p.Domain, p.UUID = names(args)
 	groups, err := head(filepath.Join(dir, "cgroup"), maxGroups)
 	if err != nil && !ended(err) {
 		return p, false, err
@@ -135,10 +133,20 @@ func (n Node) look(pid int) (p Process, there bool, err error) {
 	if err != nil {
 		return p, false, err
 	}
-	p.Container, p.Group = container(string(groups), string(own))
-	// A process whose first thread has ended shows neither program nor command line.
-	p.Emulator = p.Domain != "" || s.zombie || isEmulator(dir)
-	if p.Emulator {
+	p = Process{PID: pid, UID: s.uid}
+	var foreign bool
+	p.Container, p.Group, foreign = container(string(groups), string(own))
+	if p.Stranger = foreign || s.nested; p.Stranger {
+		return p, true, nil
+	}
+	cmdline, err := head(filepath.Join(dir, "cmdline"), maxCmdline)
+	if err != nil && !ended(err) {
+		return p, false, err
+	}
+	args := bytes.Split(cmdline, []byte{0})
+	p.Domain, p.UUID = names(args)
+	// One whose first thread has ended may be QEMU.
+	if p.Emulator = emulates || n.has(p.UID) && s.zombie; p.Emulator {
 		p.Remote = remoteDisks(args)
 	}
 	return p, true, nil
@@ -146,9 +154,11 @@ func (n Node) look(pid int) (p Process, there bool, err error) {
 
 // status is what /proc/PID/status says.
 type status struct {
+	name    string // of the program, cut off after 15 bytes
 	uid     uint32
 	zombie  bool
 	threads int
+	nested  bool // in another PID namespace than this process
 }
 
 // dead reports whether no thread of the process runs: its files are closed.
@@ -163,6 +173,10 @@ func parseStatus(text string) (status, error) {
 			continue
 		}
 		switch key {
+		case "Name":
+			s.name = fields[0]
+		case "NSpid":
+			s.nested = len(fields) > 1
 		case "State":
 			s.zombie = fields[0] == "Z" || fields[0] == "X"
 		case "Uid":
@@ -182,14 +196,23 @@ func parseStatus(text string) (status, error) {
 	return s, nil
 }
 
-// isEmulator looks at the program that a process executes, which the process cannot change.
-func isEmulator(dir string) bool {
+// emulates reports whether a process executes QEMU. A process cannot change its program; one that has ended, but whose
+// files are not closed yet, has only the program's name left.
+func (s status) emulates(dir string) bool {
 	program, err := os.Readlink(filepath.Join(dir, "exe"))
 	if err != nil {
-		return false
+		return IsEmulator(s.name)
 	}
-	base := filepath.Base(program)
-	return strings.HasPrefix(base, "qemu-system-") || strings.HasPrefix(base, "qemu-kvm")
+	return IsEmulator(program)
+}
+
+// emulators are parts of the names of QEMU on all distributions, and of the program that limits QEMU and then executes
+// it, shim/domain/landlock.
+var emulators = []string{"qemu-system-", "qemu-kvm", "nodevirt-qemu"}
+
+// IsEmulator reports whether a program's path has the name of QEMU, and not that of a process beside it.
+func IsEmulator(path string) bool {
+	return slices.ContainsFunc(emulators, func(name string) bool { return strings.Contains(filepath.Base(path), name) })
 }
 
 // goodName is a name that the shim gives domains. Any other is not shown: a guest that has taken over its QEMU may
@@ -216,23 +239,30 @@ func known(name string) string {
 	return ""
 }
 
-// groupName is a VM's cgroup: the container's ID, or a systemd scope with it.
-var groupName = regexp.MustCompile(`^(?:nodevirt-)?([0-9a-f]{64})(?:\.scope)?$`)
+// groupName is the cgroup of a VM, or of an ordinary container: its ID, or a systemd scope with it and the prefix
+// of its runtime. Without systemd, the two look the same.
+var groupName = regexp.MustCompile(`^(?:([a-z][a-z-]*)-)?([0-9a-f]{64})(?:\.scope)?$`)
 
-// container finds the container's ID in /proc/PID/cgroup, and the path of the group that the container's is in. own
-// is the same file of this process: a node can be a container itself, whose ID is in all paths.
-func container(groups, own string) (id, parent string) {
+// container finds the container's ID in /proc/PID/cgroup, and the path of the group that the container's is in. foreign
+// is true in a scope of another runtime, without an ID. own is the same file of this process: a node can be a container
+// itself, whose ID is in all paths.
+func container(groups, own string) (id, parent string, foreign bool) {
 	for line := range strings.Lines(groups) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		_, path, _ := strings.Cut(rest, ":")
 		parts := strings.Split(path, "/")
 		for i, part := range parts {
-			if found := groupName.FindStringSubmatch(part); found != nil && !strings.Contains(own, found[1]) {
-				return found[1], strings.Join(parts[:i], "/")
+			found := groupName.FindStringSubmatch(part)
+			switch {
+			case found == nil || strings.Contains(own, found[2]):
+			case found[1] != "" && found[1] != "nodevirt":
+				return "", "", true
+			default:
+				return found[2], strings.Join(parts[:i], "/"), false
 			}
 		}
 	}
-	return "", ""
+	return "", "", false
 }
 
 // head reads the beginning of a file, whose length a guest may control.

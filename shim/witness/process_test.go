@@ -2,6 +2,7 @@ package witness_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,17 +23,43 @@ const user = 3_987_654_001
 
 var node = witness.Node{FirstUID: user, UIDs: 3}
 
-// start starts a process of a VM's user, with arguments as of QEMU.
+// start starts a process that executes QEMU, by its name, as a VM's user.
 func start(t *testing.T, uid uint32, script string, args ...string) *exec.Cmd {
 	t.Helper()
-	return startProgram(t, "/bin/sh", uid, script, args...)
+	return startProgram(t, emulator(t), 0, uid, script, args...)
 }
 
-func startProgram(t *testing.T, shell string, uid uint32, script string, args ...string) *exec.Cmd {
+// help starts another process of a VM's user.
+func help(t *testing.T, uid uint32, script string, args ...string) *exec.Cmd {
+	t.Helper()
+	return startProgram(t, "/bin/sh", 0, uid, script, args...)
+}
+
+// emulator returns a shell with QEMU's name.
+func emulator(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, path := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shell, err := os.ReadFile("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "qemu-system-test")
+	if err := os.WriteFile(path, shell, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func startProgram(t *testing.T, shell string, namespaces uintptr, uid uint32, script string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), shell, append([]string{"-c", script}, args...)...)
 	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}, Cloneflags: namespaces}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -79,7 +106,7 @@ func TestProcesses(t *testing.T) {
 		t.Fatalf("before the test: %+v", all)
 	}
 	guest := start(t, user, lives, argv("default_web_012345678901")...)
-	helper := start(t, user+1, lives)
+	helper := help(t, user+1, lives, argv("not-by-its-arguments")...)
 	start(t, user+3, lives, argv("beyond")...) // of no VM's user
 	byPID := map[int]witness.Process{}
 	for _, p := range find(t) {
@@ -145,6 +172,71 @@ func TestEnd(t *testing.T) {
 	gone := witness.Process{PID: other.Process.Pid, UID: user}
 	if err := node.AwaitEnd(t.Context(), gone); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestStrangers: an ordinary container's process, which can have any user ID, name and arguments, is no VM's QEMU, keeps
+// no VM disputed, holds no network disk and is not ended. Its user ID is in use, and a file that it has open is.
+func TestStrangers(t *testing.T) {
+	needs.Parts(t, "root")
+	disk := filepath.Join(t.TempDir(), "disk.img")
+	qemu := emulator(t)
+	if err := os.WriteFile(disk, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(disk, 0o666), os.Chmod(filepath.Dir(disk), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	lun := append(argv("default_victim_0123"), "-blockdev", `{"driver":"iscsi","target":"iqn.2026-11.com.example:x","lun":1}`)
+	stranger := startProgram(t, qemu, unix.CLONE_NEWPID, user, "exec 5<>"+disk+"; "+deaf, lun...)
+	other := startProgram(t, qemu, unix.CLONE_NEWPID, user+9, lives, lun...)
+	seen := scan(t)
+	if all := seen.Processes(); len(all) != 0 || witness.Of(all, witness.Identity{UID: user}) != witness.Absent {
+		t.Errorf("VMs' processes: %+v", all)
+	}
+	if all := seen.Remotes(func(witness.RemoteDisk) bool { return true }); len(all) != 0 {
+		t.Errorf("over the network: %v", all)
+	}
+	if users := seen.Users(); len(users) != 1 || !users[user] {
+		t.Errorf("users %v", users)
+	}
+	f, err := os.Open(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	file, _, err := witness.FileOf(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := seen.Holders(file); err != nil || len(found) != 1 || found[0].PID != stranger.Process.Pid {
+		t.Errorf("held by %v, %v", found, err)
+	}
+	if err := node.End(t.Context(), witness.Identity{Container: "a", UID: user}); err != nil {
+		t.Error(err)
+	}
+	for _, p := range []*exec.Cmd{stranger, other} {
+		if err := unix.Kill(p.Process.Pid, 0); err != nil {
+			t.Errorf("process %d: %v", p.Process.Pid, err)
+		}
+	}
+}
+
+// TestEndsTogether: processes that ignore SIGTERM take the time of one.
+func TestEndsTogether(t *testing.T) {
+	needs.Parts(t, "root")
+	for range 3 {
+		start(t, user, deaf, argv("one")...)
+	}
+	began := time.Now()
+	if err := node.End(t.Context(), witness.Identity{UID: user}); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took < 4*time.Second || took > 9*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if all := find(t); len(all) != 0 {
+		t.Errorf("left: %+v", all)
 	}
 }
 
@@ -277,17 +369,9 @@ func TestHoldersOfOtherUsers(t *testing.T) {
 	if err := os.Chmod(disk, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	shell, err := os.ReadFile("/bin/sh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	emulator := filepath.Join(dir, "qemu-system-test")
-	if err := os.WriteFile(emulator, shell, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	hold := "exec 5<>" + disk + "; " + lives
-	foreign := startProgram(t, emulator, user+7, hold, append(argv("theirs"), "-blockdev", `{"driver":"iscsi","target":"iqn.2026-11.com.example:x","lun":1}`)...)
-	start(t, user+8, hold) // no QEMU
+	foreign := start(t, user+7, hold, append(argv("theirs"), "-blockdev", `{"driver":"iscsi","target":"iqn.2026-11.com.example:x","lun":1}`)...)
+	help(t, user+8, hold)
 	f, err := os.Open(disk)
 	if err != nil {
 		t.Fatal(err)

@@ -10,11 +10,12 @@ import (
 // Scan is one look at the node's processes, which several questions share. Take it before the first of them: a
 // QEMU that starts later is not in it.
 type Scan struct {
+	node      Node
 	processes []Process
-	// emulators are QEMUs of users that are not VMs': of another shim, another range of user IDs, or of the
-	// node's administrator.
-	emulators []Process
-	files     func() (map[File][]Holder, error)
+	// others are strangers with a VM's user ID, and QEMUs of users that are not VMs': of another shim, another range
+	// of user IDs, of the node's administrator, or in an ordinary container.
+	others []Process
+	files  func() (map[File][]Holder, error)
 }
 
 // Scan looks at the node's processes.
@@ -34,27 +35,29 @@ func (n Node) Scan() (*Scan, error) {
 		case err != nil:
 			return nil, fmt.Errorf("list processes: %w", err)
 		case !there:
-		case n.has(p.UID):
+		case n.has(p.UID) && !p.Stranger:
 			s.processes = append(s.processes, p)
-		case p.Emulator:
-			s.emulators = append(s.emulators, p)
+		default:
+			s.others = append(s.others, p)
 		}
 	}
-	s.files = sync.OnceValues(s.open)
+	s.node, s.files = n, sync.OnceValues(s.open)
 	return s, nil
 }
 
 // has reports whether a user ID is a VM's.
 func (n Node) has(uid uint32) bool { return uid-n.FirstUID < n.UIDs }
 
-// Processes returns the processes of VMs' users.
+// Processes returns the processes of VMs' users, without strangers.
 func (s *Scan) Processes() []Process { return s.processes }
 
-// Users returns the user IDs of VMs that processes have.
+// Users returns the user IDs of VMs that processes have, also those of strangers.
 func (s *Scan) Users() map[uint32]bool {
 	used := map[uint32]bool{}
-	for _, p := range s.processes {
-		used[p.UID] = true
+	for _, p := range s.all() {
+		if s.node.has(p.UID) {
+			used[p.UID] = true
+		}
 	}
 	return used
 }

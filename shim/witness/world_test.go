@@ -22,11 +22,12 @@ const (
 	stepHolders   = "ask who has the device open before the start"
 	stepUsers     = "ask the processes before a user ID is given"
 	stepPIDFD     = "look at the process again, by its pidfd, before a signal"
+	stepStrangers = "take no process of an ordinary container for a VM's"
 	stepOldRecord = "do not believe a record that says that the VM never ran"
 )
 
 func steps() []string {
-	return []string{stepProcesses, stepUnknown, stepUndo, stepLost, stepReserve, stepHolders, stepUsers, stepPIDFD, stepOldRecord}
+	return []string{stepProcesses, stepUnknown, stepUndo, stepLost, stepReserve, stepHolders, stepUsers, stepPIDFD, stepStrangers, stepOldRecord}
 }
 
 // qemu is a process. A dying one has got its signal and still has its device open.
@@ -52,6 +53,7 @@ type world struct {
 	bad  []string
 
 	processes []*qemu
+	strangers map[int]bool            // VMs' user IDs that processes of ordinary containers have
 	pids      []int                   // of processes that have ended, to be used again
 	libvirt   map[string]witness.Word // its domains
 	up        bool                    // libvirtd answers
@@ -76,7 +78,7 @@ type shim struct {
 func newWorld(seed uint64, skip string) *world {
 	return &world{
 		r: rand.New(rand.NewPCG(seed, 55)), skip: skip, libvirt: map[string]witness.Word{}, up: true, proc: true,
-		records: map[string]entry{}, files: map[string]bool{},
+		records: map[string]entry{}, files: map[string]bool{}, strangers: map[int]bool{},
 	}
 }
 
@@ -128,6 +130,9 @@ func (w *world) qemuOf(id string, uid int) *qemu {
 		if q.id == id && q.uid == uid {
 			return q
 		}
+	}
+	if w.strangers[uid] && !w.does(stepStrangers) {
+		return &qemu{id: "stranger", uid: uid}
 	}
 	return nil
 }
@@ -234,7 +239,7 @@ func (s *shim) destroy(id string) bool {
 // create makes a VM on a device.
 func (s *shim) create(device string) {
 	w := s.w
-	used := map[int]bool{}
+	used := maps.Clone(w.strangers)
 	for _, e := range s.table {
 		used[e.uid] = true
 	}
