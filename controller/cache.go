@@ -20,6 +20,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+	hotplug "github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -78,54 +79,69 @@ func trimMeta(o client.Object) {
 	delete(o.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
 }
 
-// trimQuota keeps what the quota limits.
+// trimQuota keeps what the quota limits of the resources that the controller reads.
 func trimQuota(q *corev1.ResourceQuota) {
 	trimMeta(q)
-	q.Status = corev1.ResourceQuotaStatus{}
+	hard := q.Spec.Hard
+	q.Annotations, q.Labels, q.Status = nil, nil, corev1.ResourceQuotaStatus{}
+	q.Spec = corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{}}
+	for _, name := range []corev1.ResourceName{corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory} {
+		if most, limited := hard[name]; limited {
+			q.Spec.Hard[name] = most
+		}
+	}
 }
 
 // trimPod keeps what identifies a pod's instance, its node, its state and the VM's size.
 func trimPod(p *corev1.Pod) {
 	p.ManagedFields = nil
-	if _, _, is := pod.AttachedTo(p); is {
-		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Volumes: p.Spec.Volumes, ImagePullSecrets: p.Spec.ImagePullSecrets}
-		return
-	}
-	if export.Serves(p) {
+	switch _, _, attaches := pod.AttachedTo(p); {
+	case attaches:
+		trimAttachment(p)
+	case export.Serves(p):
 		export.Trim(p)
-		return
+		s := &p.Status
+		s.EphemeralContainerStatuses, s.Conditions = nil, first(s.Conditions)
+		s.ContainerStatuses, s.InitContainerStatuses = first(s.ContainerStatuses), first(s.InitContainerStatuses)
+	default:
+		trimGuest(p)
 	}
-	annotations, labels := p.Annotations, p.Labels
-	p.Annotations, p.Labels = nil, nil
-	kept := []string{
-		vmi.AnnotationNetworkStatus, vmi.AnnotationNoGuest, vmspec.AnnotationNetworkDisks, vmspec.AnnotationCopiedVolumes, pod.AnnotationEvictionInProgress, pod.AnnotationBackupHook, pod.AnnotationLinks, pod.AnnotationNetworks, pod.AnnotationStartCards, pod.AnnotationPluggedCards,
-		pod.AnnotationReserved,
+}
+
+// trimAttachment keeps what says for which VM a pod has which volume or network card.
+func trimAttachment(p *corev1.Pod) {
+	users := []string{kubevirt.DomainAnnotation, pod.AnnotationNetworks, vmi.AnnotationNetworkStatus, pod.AnnotationProblem}
+	keepAnnotations(&p.ObjectMeta, users, hotplug.Annotation, hotplug.CardAnnotation)
+	held := slices.DeleteFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim == nil && v.Image == nil })
+	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Volumes: first(held), ImagePullSecrets: first(p.Spec.ImagePullSecrets)}
+	keepStatus(&p.Status)
+}
+
+// trimGuest trims a VM's pod.
+func trimGuest(p *corev1.Pod) {
+	labels := p.Labels
+	p.Labels = nil
+	users := []string{
+		vmi.AnnotationNetworkStatus, pod.AnnotationEvictionInProgress, pod.AnnotationBackupHook, pod.AnnotationNetworks,
+		pod.AnnotationStartCards, pod.AnnotationReserved,
 	}
-	if annotations[order.Annotation] != "" { // of a guest that has moved, which has kept its MAC addresses
-		kept = append(kept, order.Annotation, vmspec.AnnotationVMI)
+	reserved := []string{
+		vmi.AnnotationNoGuest, vmspec.AnnotationNetworkDisks, vmspec.AnnotationCopiedVolumes, pod.AnnotationLinks,
+		pod.AnnotationPluggedCards,
 	}
-	for _, key := range kept {
-		if value, ok := annotations[key]; ok {
-			metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
-		}
+	if p.Annotations[order.Annotation] != "" { // of a guest that has moved, which has kept its MAC addresses
+		reserved = append(reserved, order.Annotation, vmspec.AnnotationVMI)
 	}
 	if metav1.GetControllerOf(p) == nil { // then these identify the instance
-		metav1.SetMetaDataAnnotation(&p.ObjectMeta, kubevirt.DomainAnnotation, annotations[kubevirt.DomainAnnotation])
+		users = append(users, kubevirt.DomainAnnotation)
 		metav1.SetMetaDataLabel(&p.ObjectMeta, kubevirt.CreatedByLabel, labels[kubevirt.CreatedByLabel])
 	}
+	keepAnnotations(&p.ObjectMeta, users, reserved...)
 	p.Spec = corev1.PodSpec{
-		NodeName: p.Spec.NodeName, Volumes: pvcs(p.Spec.Volumes), Containers: sizes(p.Spec.Containers),
+		NodeName: p.Spec.NodeName, Volumes: first(pvcs(p.Spec.Volumes)), Containers: sizes(p.Spec.Containers),
 		TerminationGracePeriodSeconds: p.Spec.TerminationGracePeriodSeconds,
 	}
-	p.Status.EphemeralContainerStatuses, p.Status.HostIPs, p.Status.StartTime = nil, nil, nil
-	p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodInitialized || c.Type == corev1.ContainersReady
-	})
-	for _, all := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
-		for i, c := range all {
-			all[i] = corev1.ContainerStatus{Name: c.Name, State: c.State, Resources: c.Resources}
-		}
-	}
+	keepStatus(&p.Status)
 }
 
 // sizes keeps the resources of the container that is the VM.
@@ -151,8 +167,10 @@ func pvcs(volumes []corev1.Volume) []corev1.Volume {
 
 // trimPVC keeps what decides whether and how instances and pools use a PVC.
 func trimPVC(c *corev1.PersistentVolumeClaim) {
-	annotations, labels, preallocated := c.Annotations, c.Labels, pod.Preallocated(c)
-	c.ManagedFields, c.Annotations, c.Labels = nil, nil, nil
+	labels, preallocated := c.Labels, pod.Preallocated(c)
+	c.ManagedFields, c.Labels = nil, nil
+	keepAnnotations(&c.ObjectMeta,
+		append(pod.AnnotationsOfCDI(), pod.AnnotationOrigin, pod.AnnotationFilled, pool.AnnotationPreserved, pool.AnnotationPreservedVolume))
 	if preallocated { // whichever annotation says so
 		metav1.SetMetaDataAnnotation(&c.ObjectMeta, pod.AnnotationPreallocation, "true")
 	}
@@ -161,16 +179,13 @@ func trimPVC(c *corev1.PersistentVolumeClaim) {
 			metav1.SetMetaDataLabel(&c.ObjectMeta, key, of)
 		}
 	}
-	for _, key := range append(pod.AnnotationsOfCDI(), pod.AnnotationOrigin, pod.AnnotationFilled, pool.AnnotationPreserved, pool.AnnotationPreservedVolume) {
-		if value, ok := annotations[key]; ok {
-			metav1.SetMetaDataAnnotation(&c.ObjectMeta, key, value)
-		}
-	}
 	s := c.Spec
 	c.Spec = corev1.PersistentVolumeClaimSpec{
-		AccessModes: s.AccessModes, VolumeMode: s.VolumeMode, Resources: s.Resources, VolumeName: s.VolumeName, StorageClassName: s.StorageClassName,
+		AccessModes: slices.Compact(slices.Sorted(slices.Values(s.AccessModes))), VolumeMode: s.VolumeMode,
+		Resources:  corev1.VolumeResourceRequirements{Requests: onlyStorage(s.Resources.Requests), Limits: onlyStorage(s.Resources.Limits)},
+		VolumeName: s.VolumeName, StorageClassName: s.StorageClassName,
 	}
-	c.Status = corev1.PersistentVolumeClaimStatus{Phase: c.Status.Phase, Capacity: c.Status.Capacity}
+	c.Status = corev1.PersistentVolumeClaimStatus{Phase: c.Status.Phase, Capacity: onlyStorage(c.Status.Capacity)}
 }
 
 // trimNode keeps whether a node can run VMs, and one label of each kind that says so: the scheduler reads

@@ -9,14 +9,18 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	exportapi "kubevirt.io/api/export/v1"
 
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/kinds"
+	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/internal/bounds"
 )
 
 // manifest is what the tests read of the objects in kubernetes/: roles, webhooks and
@@ -37,6 +41,7 @@ type manifest struct {
 	Spec struct {
 		MatchConstraints struct{ ResourceRules []rule }
 		MatchConditions  []struct{ Expression string }
+		Validations      []struct{ Expression string }
 	}
 }
 
@@ -154,6 +159,41 @@ func TestStatusPolicyOfKinds(t *testing.T) {
 	slices.Sort(have)
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("policies.yaml: nodevirt-status differs from the table of kinds (-table +file):\n%s", diff)
+	}
+}
+
+// TestMetadataPolicyOfKinds: the policy that bounds metadata names every kind that the controller keeps in memory, and has the
+// bounds of the code.
+func TestMetadataPolicyOfKinds(t *testing.T) {
+	want := []string{"persistentvolumeclaims", "persistentvolumeclaims/status", "pods", "pods/status"}
+	for _, k := range kinds.All() {
+		if k.Cached {
+			want = append(want, k.Resource())
+		}
+	}
+	policy := objects(t, "kubernetes/policies.yaml")["ValidatingAdmissionPolicy nodevirt-metadata"]
+	var have []string
+	for _, r := range policy.Spec.MatchConstraints.ResourceRules {
+		have = append(have, r.Resources...)
+	}
+	slices.Sort(want)
+	slices.Sort(have)
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("policies.yaml: nodevirt-metadata differs from the table of kinds (-table +file):\n%s", diff)
+	}
+	var numbers []string
+	for _, v := range policy.Spec.Validations {
+		numbers = append(numbers, regexp.MustCompile(`<= (\d+)`).FindStringSubmatch(v.Expression)[1])
+	}
+	bound := []string{
+		strconv.Itoa(bounds.Labels), strconv.Itoa(bounds.Finalizers), strconv.Itoa(bounds.Owners), strconv.Itoa(bounds.Owner),
+		strconv.Itoa(bounds.Volumes), strconv.Itoa(bounds.Containers),
+	}
+	if diff := cmp.Diff(bound, numbers); diff != "" {
+		t.Errorf("policies.yaml: nodevirt-metadata has other bounds than the code (-code +file):\n%s", diff)
+	}
+	if keeps := policy.Spec.MatchConditions[0].Expression; !strings.Contains(keeps, fmt.Sprintf(`["%s", "%s", "%s"]`, pod.LabelValue, pod.AttachmentLabelValue, exportapi.App)) {
+		t.Errorf("policies.yaml: nodevirt-metadata is about pods with other labels: %s", keeps)
 	}
 }
 

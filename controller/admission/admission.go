@@ -87,10 +87,6 @@ func (w Webhooks) fillIn(ctx context.Context, request admission.Request) admissi
 	if refusal != nil {
 		return *refusal
 	}
-	marked := r.markLarge()
-	if r.untouched() && marked {
-		return r.patch()
-	}
 	if r.untouched() {
 		return admission.Allowed("")
 	}

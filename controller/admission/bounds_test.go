@@ -143,62 +143,60 @@ func asJSON(t *testing.T, object any) []byte {
 	return text
 }
 
-// TestLargeObjects: a namespace has a bounded number of large objects, since the controller keeps them in memory. Those that
-// it has can change, and small ones are not counted.
-func TestLargeObjects(t *testing.T) {
-	const label = "nodevirt.io/large"
-	in := func(n int) rig {
-		scheme := runtime.NewScheme()
-		for _, k := range kinds.All() {
-			scheme.AddKnownTypes(k.Version, k.Object(), k.List())
-		}
-		b := fake.NewClientBuilder().WithScheme(scheme)
-		for i := range n {
-			b = b.WithObjects(largeVM(fmt.Sprint("vm-", i), 0, map[string]string{label: "true"}))
-		}
-		return newRigIn(t, admission.Webhooks{Live: b.Build()})
+// TestRoomOfKinds: the objects of a kind of a namespace share what the controller holds of them in memory. Small ones are always
+// admitted, those that exist may stay as they are, and another namespace has its whole share.
+func TestRoomOfKinds(t *testing.T) {
+	const few = bounds.KindBytes / (64 << 10)
+	scheme := runtime.NewScheme()
+	for _, k := range kinds.All() {
+		scheme.AddKnownTypes(k.Version, k.Object(), k.List())
 	}
-	more := in(bounds.LargeObjects)
-	one, small := largeVM("one", bounds.LargeObject, map[string]string{label: "true"}), largeVM("small", 10, nil)
-	if answer := in(bounds.LargeObjects-1).ask(t, admission.PathValidate, asJSON(t, one), nil); !answer.Allowed {
-		t.Errorf("the last one: %s", answer.Result.Message)
+	b := fake.NewClientBuilder().WithScheme(scheme)
+	for i := range few {
+		vm := largeVM(fmt.Sprint("vm-", i), 0, nil)
+		vm.Namespace = "greedy"
+		b = b.WithObjects(vm)
 	}
-	answer := more.ask(t, admission.PathValidate, asJSON(t, one), nil)
-	if answer.Allowed || !strings.Contains(answer.Result.Message, "has 32 objects of kind VirtualMachine that are larger than 64 KiB; move large values") {
-		t.Errorf("one more: %+v", answer.Result)
+	r := newRigIn(t, admission.Webhooks{Live: b.Build()})
+	in := func(namespace string, bytes int) *kubevirt.VirtualMachine {
+		vm := largeVM("one", bytes, nil)
+		vm.Namespace = namespace
+		return vm
 	}
-	if answer := more.ask(t, admission.PathValidate, asJSON(t, one), asJSON(t, small)); answer.Allowed {
-		t.Error("a small one may grow")
-	}
-	changed := largeVM("one", bounds.LargeObject+1, map[string]string{label: "true"})
-	for what, pair := range map[string][2]*kubevirt.VirtualMachine{"a small one": {small, nil}, "a change of a large one": {changed, one}} {
+	applied := in("greedy", 0)
+	applied.Annotations["kubectl.kubernetes.io/last-applied-configuration"] = strings.Repeat("x", 64<<10)
+	reported := in("greedy", 0)
+	reported.Status.PrintableStatus = kubevirt.VirtualMachinePrintableStatus(strings.Repeat("x", 64<<10))
+	const refusal = "among 65 objects of kind VirtualMachine in the namespace, this one may have 63 KiB, and has 65 KiB; move large values"
+	for what, row := range map[string]struct {
+		vm, old *kubevirt.VirtualMachine
+		refusal string
+	}{
+		"one that has room":           {in("greedy", 60<<10), nil, ""},
+		"one that has no room":        {in("greedy", 64<<10), nil, refusal},
+		"a small one":                 {in("greedy", 7<<10), nil, ""},
+		"one of another namespace":    {in("neighbour", 400<<10), nil, ""},
+		"one that grows":              {in("greedy", 65<<10), in("greedy", 64<<10), "among 64 objects"},
+		"one that shrinks":            {in("greedy", 65<<10), in("greedy", 66<<10), ""},
+		"what the cache drops":        {applied, nil, ""},
+		"what the controller reports": {reported, nil, ""},
+	} {
 		var old []byte
-		if pair[1] != nil {
-			old = asJSON(t, pair[1])
+		if row.old != nil {
+			old = asJSON(t, row.old)
 		}
-		if answer := more.ask(t, admission.PathValidate, asJSON(t, pair[0]), old); !answer.Allowed {
-			t.Errorf("%s: %s", what, answer.Result.Message)
-		}
-	}
-	applied := largeVM("applied", 10, nil)
-	applied.Annotations["kubectl.kubernetes.io/last-applied-configuration"] = strings.Repeat("x", bounds.LargeObject)
-	if answer := more.ask(t, admission.PathValidate, asJSON(t, applied), nil); !answer.Allowed {
-		t.Errorf("what the cache does not hold counts: %s", answer.Result.Message)
-	}
-	// The webhook alone decides on the label.
-	bare := largeVM("one", bounds.LargeObject, nil)
-	for what, pair := range map[string][2]*kubevirt.VirtualMachine{"a new one": {bare, nil}, "one whose author removes the label": {bare, one}} {
-		var old []byte
-		if pair[1] != nil {
-			old = asJSON(t, pair[1])
-		}
-		if text := string(more.defaulted(t, asJSON(t, pair[0]), old)); !strings.Contains(text, `"`+label+`":"true"`) {
-			t.Errorf("%s has no label", what)
+		answer := r.ask(t, admission.PathValidate, asJSON(t, row.vm), old)
+		if answer.Allowed != (row.refusal == "") || row.refusal != "" && !strings.Contains(answer.Result.Message, row.refusal) {
+			t.Errorf("%s: %+v", what, answer.Result)
 		}
 	}
-	forged := largeVM("small", 10, map[string]string{label: "true"})
-	if text := string(more.defaulted(t, asJSON(t, forged), asJSON(t, small))); strings.Contains(text, label) {
-		t.Error("a small one has the label")
+}
+
+// TestUncounted: without the number of objects a large one is refused, and the error says why.
+func TestUncounted(t *testing.T) {
+	answer := newRigIn(t, admission.Webhooks{Live: endless{}}).ask(t, admission.PathValidate, asJSON(t, largeVM("one", 64<<10, nil)), nil)
+	if answer.Allowed || !strings.Contains(answer.Result.Message, "does not say how many follow") {
+		t.Errorf("answer %+v", answer.Result)
 	}
 }
 

@@ -13,65 +13,66 @@ import (
 	"github.com/nodevirt/nodevirt/internal/bounds"
 )
 
-// labelLarge marks the large objects of kinds that the controller keeps in memory, so that a review can count those of a
-// namespace without reading them. The webhook decides on the label alone: an author can neither add nor remove it.
-const labelLarge = "nodevirt.io/large"
-
-// large reports whether the controller's cache would hold more than [bounds.LargeObject] bytes of an object. It drops which
-// managers have which fields, and the manifest that kubectl keeps in an annotation.
-func large(text []byte, object Tree) bool {
-	if len(text) <= bounds.LargeObject {
-		return false
+// kept returns how many bytes of an object's JSON the controller's cache holds because of its author. The cache drops which
+// managers have which fields, and the manifest that kubectl keeps in an annotation. The controller writes the status.
+func kept(text []byte, object Tree) int {
+	n := len(text)
+	if n <= bounds.SmallObject {
+		return n
 	}
 	meta, _ := object["metadata"].(Tree)
 	annotations, _ := meta["annotations"].(Tree)
-	for _, dropped := range []any{meta["managedFields"], annotations[corev1.LastAppliedConfigAnnotation]} {
+	for _, dropped := range []any{meta["managedFields"], annotations[corev1.LastAppliedConfigAnnotation], object["status"]} {
 		if dropped == nil {
 			continue
 		}
-		part, err := json.Marshal(dropped)
-		if err == nil {
-			text = text[:max(0, len(text)-len(part))]
+		if part, err := json.Marshal(dropped); err == nil {
+			n -= len(part)
 		}
 	}
-	return len(text) > bounds.LargeObject
+	return n
 }
 
-// markLarge sets or removes the label, and reports whether it changed the object.
-func (r *Review) markLarge() (changed bool) {
-	if r.rules.Cached.Empty() {
-		return false
-	}
-	meta, _ := r.Object["metadata"].(Tree)
-	labels, _ := meta["labels"].(Tree)
-	has, is := labels[labelLarge] != nil, large(r.request.Object.Raw, r.Object)
-	switch {
-	case is && labels[labelLarge] != "true":
-		Child(Child(r.Object, "metadata"), "labels")[labelLarge] = "true"
-	case has && !is:
-		delete(labels, labelLarge)
-	default:
-		return false
-	}
-	return true
-}
-
-// checkRoom refuses an object that becomes large if its namespace has as many large ones of its kind as the controller keeps.
+// checkRoom refuses an object that is larger than its namespace's share of the controller's memory has room for. An object
+// that exists may stay as large as it is. Nothing counts the bytes of a namespace: each object may have the share divided
+// by the number of objects, so that all together have a small multiple of the share.
 func (w Webhooks) checkRoom(ctx context.Context, r *Review) (field.ErrorList, error) {
-	if r.rules.Cached.Empty() || !large(r.request.Object.Raw, r.Object) || r.Old != nil && large(r.request.OldObject.Raw, r.Old) {
+	if r.rules.Cached.Empty() {
 		return nil, nil
 	}
-	kind := r.request.Kind.Kind
-	list := new(metav1.PartialObjectMetadataList)
-	list.SetGroupVersionKind(r.rules.Cached.WithKind(kind + "List"))
-	err := w.Live.List(ctx, list, client.InNamespace(r.request.Namespace), client.MatchingLabels{labelLarge: "true"}, client.Limit(bounds.LargeObjects))
-	if err != nil {
-		return nil, fmt.Errorf("list large objects of kind %s in %s: %w", kind, r.request.Namespace, err)
+	size := kept(r.request.Object.Raw, r.Object)
+	if size <= bounds.SmallObject || r.Old != nil && size <= kept(r.request.OldObject.Raw, r.Old) {
+		return nil, nil
 	}
-	if len(list.Items) < bounds.LargeObjects {
+	n, err := w.count(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if r.Old == nil {
+		n++
+	}
+	room := max(bounds.KindBytes/max(n, 1), bounds.SmallObject)
+	if size <= room {
 		return nil, nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "namespace"), fmt.Sprintf(
-		"the namespace has %d objects of kind %s that are larger than %d KiB; move large values, such as cloud-init user data, "+
-			"to Secrets and refer to these, or delete some", len(list.Items), kind, bounds.LargeObject>>10))}, nil
+		"among %d objects of kind %s in the namespace, this one may have %d KiB, and has %d KiB; move large values, such as "+
+			"cloud-init user data, to Secrets and refer to these, or delete objects", n, r.request.Kind.Kind, room>>10, (size+1<<10-1)>>10))}, nil
+}
+
+// count returns the number of objects of a review's kind in its namespace.
+func (w Webhooks) count(ctx context.Context, r *Review) (int, error) {
+	list := new(metav1.PartialObjectMetadataList)
+	list.SetGroupVersionKind(r.rules.Cached.WithKind(r.request.Kind.Kind + "List"))
+	if err := w.Live.List(ctx, list, client.InNamespace(r.request.Namespace), client.Limit(1)); err != nil {
+		return 0, fmt.Errorf("count the objects of kind %s in %s: %w", r.request.Kind.Kind, r.request.Namespace, err)
+	}
+	n := len(list.Items)
+	switch {
+	case list.RemainingItemCount != nil:
+		n += int(*list.RemainingItemCount)
+	case list.Continue != "":
+		return 0, fmt.Errorf("count the objects of kind %s in %s: the API server does not say how many follow", r.request.Kind.Kind, r.request.Namespace)
+	}
+	return n, nil
 }

@@ -112,6 +112,7 @@ func (r rig) ask(t *testing.T, path string, object, old []byte) *admissionv1.Adm
 		Kind:      metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind},
 		Resource:  metav1.GroupVersionResource(plural),
 		Name:      meta.Name,
+		Namespace: meta.Namespace,
 		Operation: admissionv1.Create,
 		Object:    runtime.RawExtension{Raw: object},
 	}

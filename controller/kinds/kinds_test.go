@@ -25,6 +25,9 @@ func TestTable(t *testing.T) {
 		if k.Admission.Check == nil || len(k.Access.Object) == 0 || !short {
 			t.Errorf("%s has no check, no permissions or no short name", k.Name())
 		}
+		if k.Cached && !k.CRD.Status && !k.CRD.ClusterScoped {
+			t.Errorf("%s has a status that authors may write, which the bound of the cache does not count", k.Name())
+		}
 		for _, l := range k.Fields {
 			if lists[l.Name] {
 				t.Errorf("the docs have two lists %s", l.Name)

@@ -16,10 +16,21 @@ const (
 	// Presets bounds the presets of a namespace, and PresetBytes the JSON of their specs together.
 	Presets     = 128
 	PresetBytes = 1 << 20
-	// LargeObject is the size, in bytes of JSON, above which an object that the controller keeps in memory is large.
-	// LargeObjects bounds the large ones of each kind of a namespace.
-	LargeObject  = 64 << 10
-	LargeObjects = 32
+	// KindBytes is what the objects of a kind of a namespace share of the controller's memory, in bytes of JSON: each further
+	// one may have this divided by their number. Objects of SmallObject and less are always admitted.
+	KindBytes   = 4 << 20
+	SmallObject = 8 << 10
+	// CachedAnnotation bounds the value of an annotation that the controller keeps in memory of a pod or a PVC, in bytes.
+	CachedAnnotation = 16 << 10
+	// Labels, Finalizers and Owners bound the metadata of an object that the controller keeps in memory, Owner the text of
+	// each owner. The policy nodevirt-metadata of the API server has the same numbers.
+	Labels     = 64
+	Finalizers = 32
+	Owners     = 32
+	Owner      = 1 << 10
+	// Volumes and Containers bound those of a pod with the labels of VMs' pods, by the same policy.
+	Volumes    = 256
+	Containers = 64
 	// Others bounds the objects of a namespace that a review compares with its object, such as other restores.
 	Others = 8192
 	// Handshakes bounds the connections that are not authenticated yet, AddressHandshakes those of one address, and

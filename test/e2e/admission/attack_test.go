@@ -42,7 +42,8 @@ func TestAttack(t *testing.T) {
 			Begin: reviewMuch,
 		},
 		{Name: "presets", Bounds: []string{"presets of a namespace"}, Begin: comparePresets},
-		{Name: "large-objects", Bounds: []string{"large objects of a namespace"}, Begin: keepMuch},
+		{Name: "large-objects", Bounds: []string{"objects in the controller's memory"}, Begin: keepMuch},
+		{Name: "labels", Bounds: []string{"labels, finalizers, owners of these objects"}, Begin: labelMuch},
 		{Name: "handshakes", Bounds: []string{"handshakes with the controller"}, Begin: shakeHands},
 	})
 	if p := peak(t); p >= memoryLimit {
@@ -151,18 +152,38 @@ func values() []any {
 func keepMuch(ctx context.Context, t *testing.T) (end func() error) {
 	c, err := newClient(suite.server.Config())
 	assert.NilError(t, err)
-	for n := range bounds.LargeObjects {
-		made(t, c, vm("greedy", fmt.Sprint("large-", n), 250<<10).Object)
+	const size = 250 << 10
+	n := 0
+	for ; n < 2*bounds.KindBytes/size; n++ {
+		if err = c.Create(ctx, vm("greedy", fmt.Sprint("large-", n), size)); err != nil {
+			break
+		}
+		t.Cleanup(func() {
+			if err := client.IgnoreNotFound(c.Delete(context.WithoutCancel(t.Context()), vm("greedy", fmt.Sprint("large-", n), 0))); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	err = c.Create(ctx, vm("greedy", "one-more", 250<<10))
 	assert.ErrorContains(t, err, "move large values, such as cloud-init user data, to Secrets")
-	// The label by which they are counted can't be removed.
-	patch := []byte(`{"metadata": {"labels": {"nodevirt.io/large": null}}}`)
-	first := vm("greedy", "large-0", 0)
-	assert.NilError(t, c.Patch(ctx, first, client.RawPatch("application/merge-patch+json", patch)))
-	assert.Equal(t, first.GetLabels()["nodevirt.io/large"], "true")
+	assert.Equal(t, n, bounds.KindBytes/size, "large VMs of a namespace")
 	return attack.Gather(ctx, 5*bounds.Reviews, func(ctx context.Context, n int) error {
-		return c.Create(ctx, vm("greedy", fmt.Sprint("more-", n), 250<<10))
+		return c.Create(ctx, vm("greedy", fmt.Sprint("more-", n), size))
+	}).Refused(t)
+}
+
+// labelMuch gives an object more labels than the controller keeps in memory.
+func labelMuch(ctx context.Context, t *testing.T) (end func() error) {
+	c, err := newClient(suite.server.Config())
+	assert.NilError(t, err)
+	made(t, c, vm("greedy", "labelled", 0).Object)
+	labels := map[string]string{}
+	for n := range 10000 {
+		labels[fmt.Sprint("example.com/", n)] = "x"
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	assert.NilError(t, err)
+	return attack.Gather(ctx, 5*bounds.Reviews, func(ctx context.Context, _ int) error {
+		return c.Patch(ctx, vm("greedy", "labelled", 0), client.RawPatch("application/merge-patch+json", patch))
 	}).Refused(t)
 }
 
