@@ -198,13 +198,20 @@ func (p Plan) ownBridge(h *netlink.Handle, n NIC) (netlink.Link, error) {
 	return link, nil
 }
 
-// withinFirst is withinOwn for the first card with a bridge, which stands for what the cards share.
+// withinFirst is withinOwn for the first card that has its bridge, which stands for what the cards share. Cards that were
+// released have none.
 func withinFirst(p Plan, fn func(h *netlink.Handle, bridge netlink.Link) error) error {
-	wired := p.wired()
-	if len(wired) == 0 {
-		return nil
+	for _, n := range p.wired() {
+		found := false
+		err := withinOwn(p, n, func(h *netlink.Handle, bridge netlink.Link) error {
+			found = true
+			return fn(h, bridge)
+		})
+		if err != nil || found {
+			return err
+		}
 	}
-	return withinOwn(p, wired[0], fn)
+	return nil
 }
 
 // withinOwn runs fn in the pod's namespace if this Plan's bridge exists there. If not,

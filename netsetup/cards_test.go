@@ -104,7 +104,7 @@ func TestNoServerWithoutAddresses(t *testing.T) {
 	if pid, err := n.setup.Serve(t.Context(), m.plan); err != nil || pid != 0 || m.plan.Served() {
 		t.Errorf("dnsmasq: pid %d, %v", pid, err)
 	}
-	n.noFiles(t)
+	n.noServer(t)
 }
 
 // The guest's own MAC address on a macvlan becomes the interface's.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,13 +117,16 @@ func portTaken(err error) error {
 	return fmt.Errorf("%w: %s", ErrPortTaken, f.Output)
 }
 
-// stop ends the guest's dnsmasq, waits until it is gone, and removes its folder.
+// stop ends the guest's dnsmasq, waits until it is gone, and removes its files.
 func (s *Setup) stop(ctx context.Context, p Plan) error {
 	if err := s.server(p).End(ctx); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(s.folder(p)); err != nil {
-		return fmt.Errorf("remove folder of dnsmasq: %w", err)
+	for _, name := range []string{configName, pidName} {
+		err := os.Remove(filepath.Join(s.folder(p), name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove dnsmasq's files: %w", err)
+		}
 	}
 	return nil
 }

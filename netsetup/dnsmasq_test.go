@@ -68,7 +68,7 @@ func TestServeReportsWhyNot(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "Address already in use") {
 		t.Errorf("Serve with its port taken: %v", err)
 	}
-	n.noFiles(t)
+	n.noServer(t)
 	sidecar.Close()
 
 	absent := New(Options{Dnsmasq: "/nonexistent/dnsmasq", Dir: n.dir})
@@ -76,7 +76,7 @@ func TestServeReportsWhyNot(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "/nonexistent/dnsmasq") {
 		t.Errorf("Serve without dnsmasq: %v", err)
 	}
-	n.noFiles(t)
+	n.noServer(t)
 	if _, err := n.setup.Serve(t.Context(), plan); err != nil {
 		t.Errorf("Serve after it had failed: %v", err)
 	}
@@ -99,7 +99,7 @@ func TestStopSparesOthers(t *testing.T) {
 		}
 	}
 	n.undo(t, plan)
-	n.noFiles(t)
+	n.noServer(t)
 }
 
 // serves reports whether a process is a dnsmasq of this node.
@@ -115,4 +115,13 @@ func readFile(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(content)
+}
+
+// noServer checks that a VM has no files of dnsmasq. The plan of what is made in its pod stays.
+func (n *node) noServer(t *testing.T) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(n.dir, "*", "dnsmasq.*"))
+	if err != nil || len(files) > 0 {
+		t.Errorf("left: %v, %v", files, err)
+	}
 }

@@ -16,14 +16,15 @@
 // A start has four calls, in this order:
 //
 //  1. [Setup.Plan] reads the namespace and changes nothing. The caller writes the
-//     [Plan] to disk before it goes on.
+//     [Plan] to disk before it goes on. Setup keeps a copy while there is something to undo.
 //  2. [Setup.Apply] creates bridge, filter and tap, and removes the addresses from eth0.
 //     The tap is in the caller's own network namespace, where libvirtd is.
 //  3. [Setup.Serve] starts dnsmasq in the pod's namespace.
 //  4. [Setup.Connect], after QEMU opened the tap and before the guest runs, moves the
 //     tap into the pod's namespace.
 //
-// [Setup.Undo] undoes as much of that as was done. It needs the Plan alone.
+// [Setup.Undo] undoes as much of that as was done. It needs the Plan alone. [Setup.Sweep] does so
+// for VMs whose Plan the caller has lost.
 //
 // The bridge's alias, the VM's id, marks the Plan that owns the bridge. Until it is set, the MAC
 // address with which the bridge is created does. Both come before any other change in the pod,

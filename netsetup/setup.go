@@ -34,7 +34,7 @@ const undoTimeout = 20 * time.Second
 type Options struct {
 	// Dnsmasq is the program's path.
 	Dnsmasq string
-	// Dir is the folder that holds a folder DIR/ID for each VM, with dnsmasq's config and pid file.
+	// Dir is the folder that holds a folder DIR/ID for each VM, with its Plan, and dnsmasq's config and pid file.
 	Dir string
 	// PodNetworkMAC lets bridged guests have other MAC addresses on the pod network than
 	// the pod's interface, see [MACError].
@@ -142,6 +142,9 @@ func (s *Setup) Apply(ctx context.Context, p Plan) (err error) {
 			err = errors.Join(err, s.Undo(ctx, p))
 		}
 	}()
+	if err := s.keep(p); err != nil {
+		return err
+	}
 	for _, step := range s.steps() {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -164,7 +167,10 @@ func (s *Setup) Undo(ctx context.Context, p Plan) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	return errors.Join(s.stop(ctx, p), s.undoSteps(ctx, p))
+	if err := errors.Join(s.stop(ctx, p), s.undoSteps(ctx, p)); err != nil {
+		return err
+	}
+	return s.forget(p)
 }
 
 // undoSteps undoes the steps in reverse order and stops at an error: the bridge, which marks the

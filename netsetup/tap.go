@@ -16,6 +16,9 @@ func (s *Setup) Taps(ctx context.Context, p Plan) error {
 	if err := p.check(); err != nil {
 		return err
 	}
+	if err := s.keep(p); err != nil {
+		return err
+	}
 	if err := each(addTap)(ctx, p); err != nil {
 		return fmt.Errorf("set up tap of pod network %s: %w", p.Netns, err)
 	}

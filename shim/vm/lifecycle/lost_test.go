@@ -124,8 +124,7 @@ func TestOldRecordOfAnEndedGuest(t *testing.T) {
 			t.Errorf("domain %q, groups %v are left", n.libvirt.Status(r.Domain.UUID), n.groups.Left())
 		}
 		must(t, n.RemoveIn(t.Context(), r.SandboxID))
-		// What the network has in the pod's namespace goes with the pod.
-		if left := n.images.Left(); n.table.Knows(id) || n.network.Server(id) != 0 || len(left) > 0 {
+		if left := slices.Concat(n.images.Left(), n.network.Left()); n.table.Knows(id) || len(left) > 0 {
 			t.Errorf("left: %v", left)
 		}
 	})
@@ -146,8 +145,8 @@ func TestLostRecordOfAnEndedGuest(t *testing.T) {
 		time.Sleep(time.Minute)
 		n.libvirt.SetAway(false)
 		time.Sleep(time.Hour)
-		if n.libvirt.Status(r.Domain.UUID) != "" || n.table.Knows(id) || n.network.Server(id) != 0 {
-			t.Errorf("domain %q, known: %t, dnsmasq %d are left", n.libvirt.Status(r.Domain.UUID), n.table.Knows(id), n.network.Server(id))
+		if n.libvirt.Status(r.Domain.UUID) != "" || n.table.Knows(id) || n.network.Server(id) != 0 || n.network.Has(id, "bridge") {
+			t.Errorf("domain %q, known: %t, networks %v are left", n.libvirt.Status(r.Domain.UUID), n.table.Knows(id), n.network.Left())
 		}
 		if n.libvirt.Status(kept.Domain.UUID) != domain.StatusRunning || n.rec(t, other).State != record.Running {
 			t.Errorf("the other VM is %s", n.rec(t, other).State)
@@ -175,8 +174,8 @@ func TestLostRecordOfAForgottenGuest(t *testing.T) {
 		if slices.Contains(n.disks.Left(), "attached disks of "+id) {
 			t.Error("the nodes of its block devices are left")
 		}
-		if n.table.Knows(id) || n.network.Server(id) != 0 || len(n.images.Left()) > 0 {
-			t.Errorf("left: %v", n.images.Left())
+		if left := slices.Concat(n.images.Left(), n.network.Left()); n.table.Knows(id) || len(left) > 0 {
+			t.Errorf("left: %v", left)
 		}
 	})
 }

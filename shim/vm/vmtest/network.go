@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -20,6 +21,7 @@ type Network struct {
 	mu        sync.Mutex
 	changed   chan struct{}
 	made      map[string]map[string]bool // by VM: taps, bridge, connected
+	bridges   map[string]string          // VMs by the network namespaces that have their bridges
 	servers   map[string]int             // dnsmasq's process id, by VM
 	lastPID   int
 	silent    []string // names of network namespaces whose guests have left
@@ -29,7 +31,7 @@ type Network struct {
 // NewNetwork returns a node without networks of VMs.
 func NewNetwork(s *Script) *Network {
 	return &Network{
-		script: s, changed: make(chan struct{}), made: map[string]map[string]bool{}, servers: map[string]int{}, lastPID: 1 << 21,
+		script: s, changed: make(chan struct{}), made: map[string]map[string]bool{}, bridges: map[string]string{}, servers: map[string]int{}, lastPID: 1 << 21,
 	}
 }
 
@@ -37,6 +39,9 @@ func NewNetwork(s *Script) *Network {
 func (n *Network) Plan(ctx context.Context, id string, pod netsetup.Pod) (netsetup.Plan, error) {
 	if err := n.script.enter(ctx, "Network.Plan"); err != nil {
 		return netsetup.Plan{}, err
+	}
+	if n.taken(pod.Netns) {
+		return netsetup.Plan{}, netsetup.ErrInUse
 	}
 	p := netsetup.Plan{
 		ID: id, Netns: pod.Netns, Hostname: pod.Hostname, Nameservers: pod.Nameservers, Searches: pod.Searches,
@@ -77,6 +82,12 @@ func (n *Network) make(ctx context.Context, call string, p netsetup.Plan, parts 
 	return nil
 }
 
+func (n *Network) taken(netns string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.bridges[netns] != ""
+}
+
 // Taps implements netsetup's.
 func (n *Network) Taps(ctx context.Context, p netsetup.Plan) error {
 	return n.make(ctx, "Taps", p, "taps")
@@ -103,7 +114,13 @@ func (n *Network) OpenPlugged(ctx context.Context, p netsetup.Plan) ([]netsetup.
 
 // Apply implements netsetup's.
 func (n *Network) Apply(ctx context.Context, p netsetup.Plan) error {
-	return n.make(ctx, "Apply", p, "taps", "bridge")
+	if err := n.make(ctx, "Apply", p, "taps", "bridge"); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.bridges[p.Netns] = p.ID
+	return nil
 }
 
 // Connect implements netsetup's. It needs what Apply makes.
@@ -119,11 +136,16 @@ func (n *Network) Undo(ctx context.Context, p netsetup.Plan) error {
 	if err := n.script.enter(ctx, "Network.Undo"); err != nil {
 		return err
 	}
-	n.Kill(p.ID)
+	n.remove(p.ID)
+	return nil
+}
+
+func (n *Network) remove(id string) {
+	n.Kill(id)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.made, p.ID)
-	return nil
+	delete(n.made, id)
+	maps.DeleteFunc(n.bridges, func(_, of string) bool { return of == id })
 }
 
 // Release implements netsetup's.
@@ -196,15 +218,12 @@ func (n *Network) Sweep(ctx context.Context, known func(id string) bool) error {
 		return err
 	}
 	n.mu.Lock()
-	var stray []string
-	for id := range n.servers {
-		if !known(id) {
-			stray = append(stray, id)
-		}
-	}
+	stray := slices.Concat(slices.Collect(maps.Keys(n.made)), slices.Collect(maps.Keys(n.servers)))
 	n.mu.Unlock()
 	for _, id := range stray {
-		n.Kill(id)
+		if !known(id) {
+			n.remove(id)
+		}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package vmtest
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/nodevirt/nodevirt/netsetup"
@@ -99,9 +100,10 @@ func served(t *testing.T, n lifecycle.Network, p netsetup.Plan) {
 	}
 }
 
-// swept checks that a new shim ends only what no record knows.
+// swept checks that a new shim ends only what no record knows, and gives a pod back to its next VM.
 func swept(t *testing.T, n lifecycle.Network, p netsetup.Plan) {
 	t.Helper()
+	const other = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
 	ctx := t.Context()
 	if err := n.Apply(ctx, p); err != nil {
 		t.Fatal(err)
@@ -116,11 +118,17 @@ func swept(t *testing.T, n lifecycle.Network, p netsetup.Plan) {
 	if again, err := n.Serve(ctx, p); err != nil || again != pid {
 		t.Errorf("a known VM's dnsmasq was ended: process %d, %v; it was %d", again, err, pid)
 	}
+	if _, err := n.Plan(ctx, other, netsetup.Pod{Netns: p.Netns}); !errors.Is(err, netsetup.ErrInUse) {
+		t.Errorf("another VM in the pod of a known one: %v", err)
+	}
 	if err := n.Sweep(ctx, func(string) bool { return false }); err != nil {
 		t.Error(err)
 	}
 	if err := n.Watch(ctx, p); err != nil {
 		t.Errorf("watch a dnsmasq that was swept: %v", err)
+	}
+	if next, err := n.Plan(ctx, other, netsetup.Pod{Netns: p.Netns}); err != nil || !slices.Equal(next.PodIPs(), p.PodIPs()) {
+		t.Errorf("the next VM of the pod has the addresses %v, %v; the pod had %v", next.PodIPs(), err, p.PodIPs())
 	}
 	if err := n.Undo(ctx, p); err != nil {
 		t.Error(err)
