@@ -149,6 +149,9 @@ func ready(v view) cond {
 		if v.away != nil {
 			c.Message = v.elsewhere()
 		}
+		if v.waits {
+			c.Message = v.awaited()
+		}
 	case v.pod.DeletionTimestamp != nil:
 		c.Reason, c.Message = kubevirt.PodTerminatingReason, "The pod of the virtual machine is being terminated"
 	default:

@@ -17,11 +17,10 @@ const ReasonGuestElsewhere = "GuestElsewhere"
 // departed returns where the guest of an instance's own pod has gone; nil for a pod that has it, and for a migration whose
 // end the instance has on record. Such an end is no power-off: a start would make a second guest.
 func departed(vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) *condition.Departure {
-	c := (view{pod: p}).compute()
-	if c == nil || c.Terminated == nil || p.Name != pod.Current(vmi) {
+	if p.Name != pod.Current(vmi) || Migrating(vmi) {
 		return nil
 	}
-	d, ok := condition.ParseDeparture(c.Terminated.Reason, c.Terminated.Message)
+	d, ok := departureOf(p)
 	if !ok {
 		return nil
 	}
@@ -32,6 +31,19 @@ func departed(vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) *condition.De
 		return nil
 	}
 	return &d
+}
+
+// departureOf returns where a migration has taken a pod's guest. The end of the container says it or, if that was removed, the
+// node's condition.
+func departureOf(p *corev1.Pod) (condition.Departure, bool) {
+	v := view{pod: p}
+	if c := v.compute(); c != nil && c.Terminated != nil && !v.missing() {
+		return condition.ParseDeparture(c.Terminated.Reason, c.Terminated.Message)
+	}
+	if c := conditionOf(p, condition.VMReady); c != nil && c.Status == corev1.ConditionFalse {
+		return condition.ParseDeparture(c.Reason, c.Message)
+	}
+	return condition.Departure{}, false
 }
 
 // elsewhere says where the guest of an instance is, and what to do.

@@ -53,6 +53,7 @@ type follower struct {
 	networks interface {
 		ownAddress(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (string, error)
 	}
+	missing interface{ wait(v view) time.Duration }
 	resizer interface {
 		resize(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v *view) (time.Duration, error)
 	}
@@ -74,6 +75,10 @@ func (f *follower) follow(
 		if v.away = departed(vmi, p); v.away != nil {
 			return ctrl.Result{}, f.reports.report(ctx, vmi, v) // the pod keeps its finalizer, and with it what it says
 		}
+	}
+	if wait := f.missing.wait(v); wait > 0 && vmi.DeletionTimestamp == nil && !vmi.IsFinal() {
+		v.waits = true
+		return ctrl.Result{RequeueAfter: wait}, f.reports.report(ctx, vmi, v)
 	}
 	if wait := v.unheard(f.now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil

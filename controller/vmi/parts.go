@@ -68,7 +68,7 @@ func NewReconciler(o Options) *Reconciler {
 		maker:      maker,
 		follower: &follower{
 			client: o.Client, live: o.Live, events: o.Events, now: o.Now, config: o.Config, views: looks, pvcs: pvcs, ends: ends,
-			offers: &offers{live: o.Live, now: o.Now, cluster: cluster}, networks: networks, cards: &cardLooks{client: o.Client, now: o.Now, events: looks}, maker: maker, strays: strays, overdue: &overdue{nodes: o.Nodes, events: o.Events, now: o.Now}, resizer: &resizer{client: o.Client, events: o.Events}, reports: reports,
+			offers: &offers{live: o.Live, now: o.Now, cluster: cluster}, networks: networks, cards: &cardLooks{client: o.Client, now: o.Now, events: looks}, maker: maker, strays: strays, overdue: &overdue{nodes: o.Nodes, events: o.Events, now: o.Now}, missing: newMissingGuests(o.Now), resizer: &resizer{client: o.Client, events: o.Events}, reports: reports,
 		},
 		reports: reports,
 	}

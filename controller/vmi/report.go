@@ -111,6 +111,9 @@ func (v view) unknown(node string) string {
 	if v.away != nil {
 		return v.elsewhere()
 	}
+	if v.waits {
+		return v.awaited() + "."
+	}
 	if v.node.deleted {
 		return fmt.Sprintf("The Node object of %s was deleted, and the guest may still run there. The guest starts elsewhere "+
 			"when it has ended, or when the node has given no sign of life for %s.", node, patience(v.pod))
@@ -196,6 +199,8 @@ func (v view) why() string {
 	case v.disrupted() && !v.node.outOfService:
 		return fmt.Sprintf("The guest did not shut down in its grace period, and was powered off (exit code %d): %s",
 			c.Terminated.ExitCode, v.disruption())
+	case v.missing():
+		return v.lostContainer()
 	case v.unhealthy && c != nil && c.Terminated != nil:
 		return fmt.Sprintf("The VM's liveness probe failed, and the guest did not shut down in its grace period: exit code %d", c.Terminated.ExitCode)
 	case c != nil && c.Terminated != nil:

@@ -92,6 +92,8 @@ func reason(v view) string {
 		return ""
 	case v.away != nil:
 		return ReasonGuestElsewhere
+	case v.waits:
+		return ReasonGuestMissing
 	case c != nil && c.Terminated != nil && c.Terminated.Reason == ReasonSuspended:
 		return ReasonSuspended
 	case v.ended() && v.node.gone:

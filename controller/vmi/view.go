@@ -35,6 +35,8 @@ type view struct {
 	pvcs pod.PVCObjects
 	// away is where a migration that the instance does not know has taken the guest; nil for nowhere.
 	away *condition.Departure
+	// waits: the node misses the guest's container, and others may say that they have the guest.
+	waits bool
 	// ownAddress is why a guest that runs could not keep its addresses on another node; empty if nothing says so.
 	ownAddress string
 	// again is when to look at a deleted node again; 0 for never.
@@ -143,12 +145,12 @@ func (v view) terminal() bool {
 // phase returns the instance's phase.
 //
 //	Pending ──▶ Scheduling ──▶ Scheduled ──▶ Running ──▶ Succeeded, Failed
-//	(no pod)     (no node)      (a node)   ◀─▶ Unknown (the node is lost, or the guest elsewhere)
+//	(no pod)     (no node)      (a node)   ◀─▶ Unknown (the node is lost, or the guest elsewhere or missing)
 func (v view) phase() kubevirt.VirtualMachineInstancePhase {
 	switch c := v.compute(); {
 	case v.pod == nil && !v.gone:
 		return kubevirt.Pending
-	case v.away != nil:
+	case v.away != nil || v.waits:
 		return kubevirt.Unknown
 	case v.ended():
 		if c != nil && c.Terminated != nil && c.Terminated.ExitCode == 0 {

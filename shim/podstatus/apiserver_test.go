@@ -162,30 +162,30 @@ func (r *rig) listsItsPods() {
 	if after, err := lookup.Revision(t.Context()); err != nil || after <= before {
 		t.Errorf("the version %d, and %d before: %v", after, before, err)
 	}
-	list := func() map[string]string {
+	list := func() map[string]Listed {
 		t.Helper()
 		for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // the server's cache may be behind
 			all, ok, err := lookup.All(t.Context())
 			if err != nil || !ok {
 				t.Fatalf("%t, %v", ok, err)
 			}
-			if all[own.UID] != "" || time.Now().After(end) {
+			if all[own.UID].Version != "" || time.Now().After(end) {
 				return all
 			}
 		}
 	}
 	all := list()
-	if _, there := all[other.UID]; all[own.UID] == "" || there {
+	if _, there := all[other.UID]; all[own.UID].Pod != own || there {
 		t.Errorf("%v", all)
 	}
 	version, err := (&client{api: kubelet.New(r.kubeconfig)}).patch(t.Context(), own, running(true, "").conditions(time.Now()))
-	if err != nil || version == all[own.UID] {
-		t.Errorf("version %q after a change, %q before: %v", version, all[own.UID], err)
+	if err != nil || version == all[own.UID].Version {
+		t.Errorf("version %q after a change, %q before: %v", version, all[own.UID].Version, err)
 	}
-	for end := time.Now().Add(patience); list()[own.UID] != version && time.Now().Before(end); {
+	for end := time.Now().Add(patience); list()[own.UID].Version != version && time.Now().Before(end); {
 		time.Sleep(50 * time.Millisecond)
 	}
-	if got := list()[own.UID]; got != version {
+	if got := list()[own.UID].Version; got != version {
 		t.Errorf("the list has version %q, the change made %q", got, version)
 	}
 }

@@ -16,6 +16,8 @@ type client struct{ api *kubelet.Client }
 // status is the part of a pod that a client reads and writes.
 type status struct {
 	Metadata struct {
+		Namespace       string `json:"namespace,omitempty"`
+		Name            string `json:"name,omitempty"`
 		UID             string `json:"uid"`
 		ResourceVersion string `json:"resourceVersion,omitempty"`
 	} `json:"metadata"`

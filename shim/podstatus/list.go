@@ -15,9 +15,15 @@ import (
 // maxPods bounds the pods of a node that are read. Kubernetes' own bound is 110 by default.
 const maxPods = 10000
 
-// All returns the versions of the node's pods by their UIDs. It may be a little behind, since the API server's cache
+// Listed is a pod of the node as the API server has it.
+type Listed struct {
+	Pod
+	Version string
+}
+
+// All returns the node's pods by their UIDs. It may be a little behind, since the API server's cache
 // answers, and so costs it little. ok is false without a credential.
-func (p *Lookup) All(ctx context.Context) (_ map[string]string, ok bool, _ error) {
+func (p *Lookup) All(ctx context.Context) (_ map[string]Listed, ok bool, _ error) {
 	if p.api == nil {
 		return nil, false, nil
 	}
@@ -27,11 +33,11 @@ func (p *Lookup) All(ctx context.Context) (_ map[string]string, ok bool, _ error
 	if err != nil {
 		return nil, false, err
 	}
-	var all map[string]string
+	var all map[string]Listed
 	_, err = p.api.Do(ctx, kubelet.Request{
 		Method: http.MethodGet, Path: []string{"api", "v1", "pods"}, Metadata: true, List: true,
 		Query:  url.Values{"fieldSelector": {"spec.nodeName=" + node}, "resourceVersion": {"0"}}.Encode(),
-		Decode: func(r io.Reader) (err error) { all, err = readVersions(r); return err },
+		Decode: func(r io.Reader) (err error) { all, err = readPods(r); return err },
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("list the node's pods: %w", err)
@@ -39,10 +45,10 @@ func (p *Lookup) All(ctx context.Context) (_ map[string]string, ok bool, _ error
 	return all, true, nil
 }
 
-// readVersions reads a list of objects one by one: their annotations, which are strangers' text, may be long.
-func readVersions(r io.Reader) (map[string]string, error) {
+// readPods reads a list of objects one by one: their annotations, which are strangers' text, may be long.
+func readPods(r io.Reader) (map[string]Listed, error) {
 	d := json.NewDecoder(r)
-	all, whole := map[string]string{}, false
+	all, whole := map[string]Listed{}, false
 	if _, err := d.Token(); err != nil {
 		return nil, err
 	}
@@ -68,7 +74,8 @@ func readVersions(r io.Reader) (map[string]string, error) {
 			if len(all) == maxPods {
 				return nil, fmt.Errorf("the node has more than %d pods", maxPods)
 			}
-			all[one.Metadata.UID] = one.Metadata.ResourceVersion
+			m := one.Metadata
+			all[m.UID] = Listed{Pod: Pod{Namespace: m.Namespace, Name: m.Name, UID: m.UID}, Version: m.ResourceVersion}
 		}
 		if _, err := d.Token(); err != nil {
 			return nil, err

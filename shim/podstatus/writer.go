@@ -112,15 +112,15 @@ func (w *Writer) Forget(pod Pod) {
 	}
 }
 
-// Seen compares the versions of the node's pods, by their UIDs, with those that the Writer knows, and reads the pods that
+// Seen compares the versions of the node's pods, which are by their UIDs, with those that the Writer knows, and reads the pods that
 // differ again. Another may have changed conditions, and the API server may have lost them, as after a restore of etcd:
 // what the Writer remembers to have written proves nothing. A pod that was gone may be there again.
-func (w *Writer) Seen(versions map[string]string) {
+func (w *Writer) Seen(pods map[string]Listed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, due := time.Now(), false
 	for uid, e := range w.entries {
-		if version, there := versions[uid]; there && e.seen(version, now) {
+		if pod, there := pods[uid]; there && e.seen(pod.Version, now) {
 			due = true
 		}
 	}

@@ -55,10 +55,10 @@ func (s *server) record(_ context.Context, pod Pod, e event) error {
 }
 
 // versions are those of the list of pods.
-func (s *server) versions() map[string]string {
+func (s *server) versions() map[string]Listed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return map[string]string{s.uid: strconv.Itoa(s.version)}
+	return map[string]Listed{s.uid: {Version: strconv.Itoa(s.version)}}
 }
 
 // restore takes the pod back to former conditions, as a restore of etcd does.
@@ -197,7 +197,7 @@ func TestWrittenAlready(t *testing.T) {
 		time.Sleep(time.Minute)
 		want(t, s, "GET")
 		w.Seen(s.versions())
-		w.Seen(map[string]string{"another": "1"})
+		w.Seen(map[string]Listed{"another": {Version: "1"}})
 		time.Sleep(time.Minute)
 		want(t, s)
 	})

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
 // Ended is how the guest of a pod has ended here. It outlives the container's record: a pod has one guest, and an API
@@ -19,6 +21,12 @@ type Ended struct {
 	At      time.Time `json:"at"`
 	Reason  string    `json:"reason"`
 	Message string    `json:"message,omitempty"`
+}
+
+// Departed reports whether a migration has taken the guest, or may have.
+func (e Ended) Departed() bool {
+	_, ok := condition.ParseDeparture(e.Reason, e.Message)
+	return ok
 }
 
 // maxEnded bounds the ends that are kept.

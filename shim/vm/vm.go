@@ -240,7 +240,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Describe: describer.Describe, Accelerator: o.Accelerator, Logger: o.Logger,
 	})
 	survey := disowned.New(disowned.Options{
-		Table: vms, Pods: o.PodLookup, Seen: o.PodStatus.Seen, Node: o.Node.Set, Count: o.Metrics.GuestsWithoutPods, Logger: o.Logger,
+		Table: vms, Pods: o.PodLookup, Seen: o.PodStatus.Seen, Ended: o.Records.EndedOf, Departed: conditions.Departed, Node: o.Node.Set, Count: o.Metrics.GuestsWithoutPods, Logger: o.Logger,
 	})
 	name, _ := os.Hostname() // the kubelet's default name of the node
 	host := vhostmd.Node{Name: strings.ToLower(name), Proc: "/proc", Sys: "/sys"}

@@ -1,6 +1,8 @@
 // Package disowned finds guests of this node whose pods the API server does not have, as after a restore of etcd or a
 // forced deletion: nothing in the cluster knows of such a guest, and another node may start it a second time.
 //
+// It also finds the pods that the API server has and whose guests have left this node.
+//
 // It owns the comparison and its report: a condition of the Node, a metric, and a note of each VM, which the container's
 // status and nodevirt doctor show. It ends no guest: package lifecycle does, when the kubelet stops one. It also answers
 // which guests the node has, so that the controller can ask before it starts another.
@@ -33,7 +35,7 @@ const (
 
 // Pods asks the API server for pods; [podstatus.Lookup].
 type Pods interface {
-	All(ctx context.Context) (versions map[string]string, ok bool, _ error)
+	All(ctx context.Context) (pods map[string]podstatus.Listed, ok bool, _ error)
 	Gone(ctx context.Context, pod podstatus.Pod) (bool, error)
 	Revision(ctx context.Context) (uint64, error)
 }
@@ -42,8 +44,12 @@ type Pods interface {
 type Options struct {
 	Table *table.Table
 	Pods  Pods
-	// Seen gets the versions of the node's pods by their UIDs; [podstatus.Writer].
-	Seen func(versions map[string]string)
+	// Seen gets the node's pods by their UIDs; [podstatus.Writer].
+	Seen func(map[string]podstatus.Listed)
+	// Ended returns how the guest of a pod has ended here whose container is removed; [record.Store]. Departed reports that
+	// a migration has taken the guest of a pod that the API server still has; [report.Conditions].
+	Ended    func(podUID string) (_ record.Ended, found bool, _ error)
+	Departed func(podstatus.Pod, record.Ended)
 	// Node writes a condition of the Node; [nodelabels.Conditions].
 	Node func(context.Context, nodelabels.NodeCondition) error
 	// Count gets the number of guests without a pod, for a metric.
@@ -82,14 +88,17 @@ func (s *Survey) Run(ctx context.Context) {
 
 // compare compares once, and reports the result.
 func (s *Survey) compare(ctx context.Context) error {
-	versions, ok, err := s.o.Pods.All(ctx)
+	pods, ok, err := s.o.Pods.All(ctx)
 	if err != nil || !ok {
 		return err
 	}
 	if err := s.compareRevision(ctx); err != nil {
 		return err
 	}
-	s.o.Seen(versions)
+	s.o.Seen(pods)
+	if err := s.reportDeparted(pods); err != nil {
+		return err
+	}
 	var lost []guest
 	asked := 0
 	for _, v := range s.vms() {
@@ -97,7 +106,7 @@ func (s *Survey) compare(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		_, there := versions[g.UID]
+		_, there := pods[g.UID]
 		gone := false
 		// The list may be older than the pod. A question for one pod is not.
 		if !there && asked < maxAsked {
@@ -124,6 +133,28 @@ func (s *Survey) compare(ctx context.Context) error {
 		return err
 	}
 	return s.o.Node(ctx, c)
+}
+
+// reportDeparted reports which pods' guests a migration has taken from this node, whose containers are removed, though the
+// API server still has the pods, as after a restore of etcd. The kubelet then only knows that the container is missing.
+func (s *Survey) reportDeparted(pods map[string]podstatus.Listed) error {
+	here := map[string]bool{}
+	for _, r := range s.o.Table.Records() {
+		here[r.Sandbox.Value.GetMetadata().GetUid()] = true
+	}
+	for uid, pod := range pods {
+		if here[uid] {
+			continue
+		}
+		end, found, err := s.o.Ended(uid)
+		if err != nil {
+			return err
+		}
+		if found && end.Departed() {
+			s.o.Departed(pod.Pod, end)
+		}
+	}
+	return nil
 }
 
 // compareRevision notes when the API server's version goes back.

@@ -25,14 +25,18 @@ import (
 
 // server is an API server with some of the node's pods. Its list may be behind.
 type server struct {
-	listed, has map[string]string // versions by UIDs
+	listed, has map[string]string // versions by UIDs, of pods in namespace ns
 	version     uint64
 	err         error
 	asked       int
 }
 
-func (s *server) All(context.Context) (map[string]string, bool, error) {
-	return s.listed, s.listed != nil, s.err
+func (s *server) All(context.Context) (map[string]podstatus.Listed, bool, error) {
+	all := map[string]podstatus.Listed{}
+	for uid, version := range s.listed {
+		all[uid] = podstatus.Listed{Pod: podstatus.Pod{Namespace: "ns", Name: strings.Replace(uid, "uid", "pod", 1), UID: uid}, Version: version}
+	}
+	return all, s.listed != nil, s.err
 }
 
 func (s *server) Gone(_ context.Context, pod podstatus.Pod) (bool, error) {
@@ -50,14 +54,18 @@ type rig struct {
 	table *table.Table
 	count int
 	last  nodelabels.NodeCondition
-	seen  map[string]string
+	seen  map[string]podstatus.Listed
+	store *vmtest.Store
+	left  []string // pods whose guests have left, and where to
 }
 
 func newRig(t *testing.T) *rig {
 	r := &rig{server: &server{listed: map[string]string{}, has: map[string]string{}, version: 100}, count: -1}
-	r.table = table.New(vmtest.NewStore(&vmtest.Script{}, t.TempDir()), 0, 0)
+	r.store = vmtest.NewStore(&vmtest.Script{}, t.TempDir())
+	r.table = table.New(r.store, 0, 0)
 	r.Survey = New(Options{
-		Table: r.table, Pods: r.server, Seen: func(v map[string]string) { r.seen = v }, Count: func(n int) { r.count = n },
+		Table: r.table, Pods: r.server, Seen: func(v map[string]podstatus.Listed) { r.seen = v }, Count: func(n int) { r.count = n },
+		Ended: r.store.EndedOf, Departed: func(p podstatus.Pod, e record.Ended) { r.left = append(r.left, p.Namespace+"/"+p.Name+": "+e.Message) },
 		Node:   func(_ context.Context, c nodelabels.NodeCondition) error { r.last = c; return nil },
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
@@ -93,7 +101,7 @@ func TestCompare(t *testing.T) {
 	if got, want := r.last.Annotations[condition.AnnotationGuests], `{"guests":[{"namespace":"ns","pod":"pod-b","uid":"uid-b","vmi":"vm-b","pvcs":["pvc-b","dv"]}]}`; got != want {
 		t.Errorf("the annotation is %s, want %s", got, want)
 	}
-	if own.Disowned() != "" || late.Disowned() != "" || lost.Disowned() == "" || r.asked != 2 || r.seen["uid-a"] != "7" {
+	if own.Disowned() != "" || late.Disowned() != "" || lost.Disowned() == "" || r.asked != 2 || r.seen["uid-a"].Version != "7" {
 		t.Errorf("notes %q, %q, %q after %d questions", own.Disowned(), late.Disowned(), lost.Disowned(), r.asked)
 	}
 	r.has["uid-b"] = "9"
@@ -107,6 +115,30 @@ func TestCompare(t *testing.T) {
 	r.err, r.listed = nil, nil // no credential
 	if err := r.compare(t.Context()); err != nil || r.last.Status != "" {
 		t.Errorf("%v, %+v", err, r.last)
+	}
+}
+
+// TestDeparted: after a restore of etcd, the API server can have a pod whose guest a migration has taken from here, and whose
+// container is removed. The API server learns where the guest is. Other ends, and pods whose containers are here, say
+// enough themselves.
+func TestDeparted(t *testing.T) {
+	r := newRig(t)
+	r.add("a", "api")
+	gone := record.Ended{At: time.Now(), Reason: condition.ReasonMigrated, Message: condition.Departure{Node: "node2", Migration: "m"}.Message()}
+	for _, uid := range []string{"uid-a", "uid-b", "uid-not-listed"} {
+		if err := r.store.PutEnded(uid, gone); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.store.PutEnded("uid-c", record.Ended{At: time.Now(), Reason: condition.ReasonCompleted}); err != nil {
+		t.Fatal(err)
+	}
+	r.listed = map[string]string{"uid-a": "1", "uid-b": "2", "uid-c": "3", "uid-new": "4"}
+	if err := r.compare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"ns/pod-b: the guest runs on node node2 (migration m)"}; !slices.Equal(r.left, want) {
+		t.Errorf("reported %q, want %q", r.left, want)
 	}
 }
 

@@ -149,6 +149,11 @@ func (c *Conditions) RefusePod(config *runtimeapi.PodSandboxConfig, err error) {
 	}
 }
 
+// Departed reports that a migration has taken the guest of a pod whose container is removed.
+func (c *Conditions) Departed(pod podstatus.Pod, end record.Ended) {
+	c.writer.SetRefused(pod, podstatus.Facts{Reason: end.Reason, Message: end.Message, Since: end.At})
+}
+
 // RefuseContainer reports why a sandbox has no VM container. The kubelet reports
 // that in an event, which expires.
 func (c *Conditions) RefuseContainer(sandbox record.Sandbox, err error) {

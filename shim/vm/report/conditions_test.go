@@ -225,6 +225,13 @@ func TestConditionsOfRefusals(t *testing.T) {
 	if f, how, _ := n.writer.Of("pod-a"); how != "refused" || f.Message != "no such field" {
 		t.Errorf("%q: %+v", how, f)
 	}
+	at := time.Unix(100, 0)
+	gone, _ := podstatus.PodOf(sandbox.Config.Value)
+	n.conditions.Departed(gone, record.Ended{At: at, Reason: condition.ReasonMigrated, Message: "the guest runs on node b"})
+	want = podstatus.Facts{Reason: condition.ReasonMigrated, Message: "the guest runs on node b", Since: at}
+	if f, how, _ := n.writer.Of("pod-a"); how != "refused" || f != want {
+		t.Errorf("%q: %+v", how, f)
+	}
 	static := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "static", Uid: "u"}}
 	n.conditions.RefusePod(static, errors.New("x"))
 	n.conditions.ForgetPod(static)

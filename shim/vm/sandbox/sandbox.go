@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/nodeproblems"
+	"github.com/nodevirt/nodevirt/shim/podstatus"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
@@ -37,6 +38,8 @@ type pods interface {
 type conditions interface {
 	// RefusePod reports why a pod can hold no VM.
 	RefusePod(config *runtimeapi.PodSandboxConfig, err error)
+	// Departed reports that a migration has taken the guest of a pod whose container is removed.
+	Departed(podstatus.Pod, record.Ended)
 	// ForgetPod ends the reports on a pod.
 	ForgetPod(config *runtimeapi.PodSandboxConfig)
 }
@@ -84,25 +87,35 @@ func New(o Options) *Sandboxes {
 
 // Check refuses a pod that can't hold a VM.
 func (s *Sandboxes) Check(config *runtimeapi.PodSandboxConfig) error {
-	if err := errors.Join(vmspec.ValidateSandbox(config), s.started(config)); err != nil {
-		s.conditions.RefusePod(config, err)
-		return fmt.Errorf("pod %s/%s: %w: %w",
-			config.GetMetadata().GetNamespace(), config.GetMetadata().GetName(), vmerrors.ErrInvalid, err)
+	end, ran := s.ended(config)
+	err := vmspec.ValidateSandbox(config)
+	if ran {
+		err = errors.Join(err, ranHere(end))
 	}
-	return nil
+	if err == nil {
+		return nil
+	}
+	if pod, ok := podstatus.PodOf(config); ok && ran && end.Departed() {
+		s.conditions.Departed(pod, end)
+	} else {
+		s.conditions.RefusePod(config, err)
+	}
+	return fmt.Errorf("pod %s/%s: %w: %w",
+		config.GetMetadata().GetNamespace(), config.GetMetadata().GetName(), vmerrors.ErrInvalid, err)
 }
 
-// started returns an error for a pod whose guest has run here and ended, and whose container is removed: the controller makes
-// another pod for each start. An API server that was restored from a backup has such pods.
-func (s *Sandboxes) started(config *runtimeapi.PodSandboxConfig) error {
+// ended returns how the guest of a pod has ended here whose container is removed; found is false for none.
+func (s *Sandboxes) ended(config *runtimeapi.PodSandboxConfig) (_ record.Ended, found bool) {
 	end, found, err := s.intents.EndedOf(config.GetMetadata().GetUid())
 	if err != nil {
 		s.log.Warn("reading how a pod's guest has ended failed", "pod", config.GetMetadata().GetName(), "error", err)
-		return nil
 	}
-	if !found {
-		return nil
-	}
+	return end, found && err == nil
+}
+
+// ranHere is why a pod does not start whose guest has run here: the controller makes another pod for each start. An API
+// server that was restored from a backup has such pods.
+func ranHere(end record.Ended) error {
 	text := end.Reason
 	if end.Message != "" {
 		text += ": " + end.Message

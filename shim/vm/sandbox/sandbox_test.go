@@ -86,9 +86,14 @@ func TestStartsOnce(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {
 		must(t, n.Check(pod("a")))
 		must(t, n.store.PutEnded("uid-a", record.Ended{At: time.Now(), Reason: "Migrated", Message: "the guest runs on node b"}))
-		err := n.Check(pod("a"))
+		of := pod("a")
+		of.Annotations = map[string]string{"kubernetes.io/config.source": "api"}
+		err := n.Check(of)
 		if !errors.Is(err, vmerrors.ErrInvalid) || !strings.Contains(err.Error(), "Migrated: the guest runs on node b") {
 			t.Errorf("%v", err)
+		}
+		if told := n.conditions.Refused(); len(told) != 1 || told[0].Error() != "the guest runs on node b" {
+			t.Errorf("reported: %v", told)
 		}
 		must(t, n.Check(pod("b")))
 	})

@@ -1,11 +1,13 @@
 package vmtest
 
 import (
+	"errors"
 	"sync"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/podstatus"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 )
@@ -83,6 +85,9 @@ func (c *Conditions) RefuseContainer(_ record.Sandbox, err error) { c.refuse(err
 
 // RefusePod implements report's.
 func (c *Conditions) RefusePod(_ *runtimeapi.PodSandboxConfig, err error) { c.refuse(err) }
+
+// Departed implements report's.
+func (c *Conditions) Departed(_ podstatus.Pod, end record.Ended) { c.refuse(errors.New(end.Message)) }
 
 func (c *Conditions) refuse(err error) {
 	c.mu.Lock()
