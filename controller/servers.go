@@ -22,6 +22,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/certs"
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/kinds"
+	"github.com/nodevirt/nodevirt/controller/pages"
 	"github.com/nodevirt/nodevirt/controller/subresources"
 	"github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/tracing"
@@ -104,7 +105,7 @@ func presets(live client.Reader) admission.Presets {
 		return list
 	}
 	return func(ctx context.Context, namespace string, look func([]unstructured.Unstructured) error) error {
-		return admission.Pages(ctx, live, namespace, empty, func(page *unstructured.UnstructuredList) (bool, error) {
+		return pages.Each(ctx, live, namespace, empty, func(page *unstructured.UnstructuredList) (bool, error) {
 			return false, look(page.Items)
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/nodevirt/nodevirt/controller/config"
+	"github.com/nodevirt/nodevirt/controller/pages"
 	"github.com/nodevirt/nodevirt/shim/fields"
 	"github.com/nodevirt/nodevirt/tracing"
 )
@@ -134,7 +135,7 @@ func (w Webhooks) validate(ctx context.Context, request admission.Request) admis
 	}
 	if len(problems) == 0 && r.rules.CheckTypes != nil {
 		problems, err = r.rules.CheckTypes(ctx, w.Live, r)
-		if errors.Is(err, ErrTooMany) {
+		if errors.Is(err, pages.ErrTooMany) {
 			return r.refuse(field.ErrorList{field.Forbidden(field.NewPath("metadata", "namespace"), err.Error())})
 		}
 		if err != nil {

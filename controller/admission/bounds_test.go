@@ -63,36 +63,6 @@ func TestPresetsAreBounded(t *testing.T) {
 	}
 }
 
-// pages is an API server with many objects, which counts what it is asked for.
-type pages struct {
-	client.Reader
-	asked int
-	most  int64
-}
-
-func (p *pages) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
-	var o client.ListOptions
-	o.ApplyOptions(options)
-	p.asked++
-	p.most = max(p.most, o.Limit)
-	list.SetContinue("more")
-	return nil
-}
-
-// TestPages: a list is read in pages, and not further than is looked at.
-func TestPages(t *testing.T) {
-	p := &pages{}
-	looks := 0
-	err := admission.Pages(t.Context(), p, "ns", func() *unstructured.UnstructuredList { return new(unstructured.UnstructuredList) },
-		func(*unstructured.UnstructuredList) (bool, error) {
-			looks++
-			return looks == 3, nil
-		})
-	if err != nil || p.asked != 3 || p.most <= 0 || p.most > 100 {
-		t.Errorf("%d lists of %d, %v", p.asked, p.most, err)
-	}
-}
-
 // endless is an API server whose lists have no end.
 type endless struct{ client.Reader }
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/mount"
+	"github.com/nodevirt/nodevirt/controller/pages"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 )
@@ -258,15 +259,17 @@ func (r *Reconciler) order(ctx context.Context, w *work, container string) (orde
 			a.Since = latest(w.tracker)
 		}
 	}
-	all := new(trackerList)
-	if err := r.Live.List(ctx, all, client.InNamespace(w.backup.Namespace)); err != nil {
-		return a, fmt.Errorf("list the backup trackers of namespace %s: %w", w.backup.Namespace, err)
-	}
-	for i := range all.Items {
-		t := &all.Items[i]
-		if name := latest(t); t.Spec.Source.Name == w.vmName && name != "" && name != a.Since && !slices.Contains(a.Keep, name) {
-			a.Keep = append(a.Keep, name)
+	err := pages.Each(ctx, r.Live, w.backup.Namespace, func() *trackerList { return new(trackerList) }, func(page *trackerList) (bool, error) {
+		for i := range page.Items {
+			t := &page.Items[i]
+			if name := latest(t); t.Spec.Source.Name == w.vmName && name != "" && name != a.Since && !slices.Contains(a.Keep, name) {
+				a.Keep = append(a.Keep, name)
+			}
 		}
+		return false, nil
+	})
+	if err != nil {
+		return a, fmt.Errorf("list the backup trackers of namespace %s: %w", w.backup.Namespace, err)
 	}
 	return a, nil
 }

@@ -5,7 +5,9 @@ package diskguard
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +16,7 @@ import (
 	exportapi "kubevirt.io/api/export/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/pages"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
@@ -29,27 +32,26 @@ type Owner struct {
 func OtherUser(ctx context.Context, live client.Reader, pvc *corev1.PersistentVolumeClaim, owner Owner) (string, error) {
 	for _, look := range []func() (string, error){
 		func() (string, error) {
-			all := new(corev1.PodList)
-			return user(ctx, live, pvc, all, func() []corev1.Pod { return all.Items }, podUses)
+			items := func(all *corev1.PodList) []corev1.Pod { return all.Items }
+			return user(ctx, live, pvc, new(corev1.PodList), items, podUses)
 		},
 		func() (string, error) {
-			all := new(kubevirt.VirtualMachineList)
-			return user(ctx, live, pvc, all, func() []kubevirt.VirtualMachine { return all.Items },
-				func(vm *kubevirt.VirtualMachine, pvc *corev1.PersistentVolumeClaim) string {
-					return said(vm.UID != owner.UID && VMNames(vm, pvc), "VM %s", vm.Name)
-				})
+			items := func(all *kubevirt.VirtualMachineList) []kubevirt.VirtualMachine { return all.Items }
+			return user(ctx, live, pvc, new(kubevirt.VirtualMachineList), items, func(vm *kubevirt.VirtualMachine, pvc *corev1.PersistentVolumeClaim) string {
+				return said(vm.UID != owner.UID && VMNames(vm, pvc), "VM %s", vm.Name)
+			})
 		},
 		func() (string, error) {
-			all := new(kubevirt.VirtualMachineInstanceList)
-			return user(ctx, live, pvc, all, func() []kubevirt.VirtualMachineInstance { return all.Items }, instanceUses)
+			items := func(all *kubevirt.VirtualMachineInstanceList) []kubevirt.VirtualMachineInstance { return all.Items }
+			return user(ctx, live, pvc, new(kubevirt.VirtualMachineInstanceList), items, instanceUses)
 		},
 		func() (string, error) {
-			all := new(corev1.PersistentVolumeClaimList)
-			return user(ctx, live, pvc, all, func() []corev1.PersistentVolumeClaim { return all.Items }, copyUses)
+			items := func(all *corev1.PersistentVolumeClaimList) []corev1.PersistentVolumeClaim { return all.Items }
+			return user(ctx, live, pvc, new(corev1.PersistentVolumeClaimList), items, copyUses)
 		},
 		func() (string, error) {
-			all := new(exportapi.VirtualMachineExportList)
-			return user(ctx, live, pvc, all, func() []exportapi.VirtualMachineExport { return all.Items }, exportUses)
+			items := func(all *exportapi.VirtualMachineExportList) []exportapi.VirtualMachineExport { return all.Items }
+			return user(ctx, live, pvc, new(exportapi.VirtualMachineExportList), items, exportUses)
 		},
 	} {
 		if who, err := look(); who != "" || err != nil {
@@ -59,21 +61,29 @@ func OtherUser(ctx context.Context, live client.Reader, pvc *corev1.PersistentVo
 	return "", nil
 }
 
-// user returns which object of a kind uses a PVC, as uses says of one of them; "" for none.
-func user[T any](
+// user returns which object of a kind uses a PVC, as uses says of one of them; "" for none. Of too many objects one may use the
+// PVC, so user returns that.
+func user[T any, L client.ObjectList](
 	ctx context.Context, live client.Reader, pvc *corev1.PersistentVolumeClaim,
-	list client.ObjectList, items func() []T, uses func(*T, *corev1.PersistentVolumeClaim) string,
-) (string, error) {
-	if err := live.List(ctx, list, client.InNamespace(pvc.Namespace)); err != nil {
-		return "", fmt.Errorf("list the %T of %s: %w", *new(T), pvc.Namespace, err)
-	}
-	all := items()
-	for i := range all {
-		if who := uses(&all[i], pvc); who != "" {
-			return who, nil
+	empty L, items func(L) []T, uses func(*T, *corev1.PersistentVolumeClaim) string,
+) (who string, err error) {
+	kind := reflect.TypeFor[T]().Name()
+	err = pages.Each(ctx, live, pvc.Namespace, func() L { return empty.DeepCopyObject().(L) }, func(page L) (bool, error) {
+		all := items(page)
+		for i := range all {
+			if who = uses(&all[i], pvc); who != "" {
+				return true, nil
+			}
 		}
+		return false, nil
+	})
+	if errors.Is(err, pages.ErrTooMany) {
+		return fmt.Sprintf("perhaps an object of kind %s (%v)", kind, err), nil
 	}
-	return "", nil
+	if err != nil {
+		return "", fmt.Errorf("list the objects of kind %s in %s: %w", kind, pvc.Namespace, err)
+	}
+	return who, nil
 }
 
 // said returns who uses a PVC, if one does.

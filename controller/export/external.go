@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/pages"
 	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
@@ -74,20 +75,22 @@ func (i *ingresses) find(ctx context.Context) (*external, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the export proxy's service: %w", err)
 	}
-	var list networkingv1.IngressList
-	if err := i.live.List(ctx, &list, client.InNamespace(i.namespace)); err != nil {
+	var found *external
+	empty := func() *networkingv1.IngressList { return new(networkingv1.IngressList) }
+	err = pages.Each(ctx, i.live, i.namespace, empty, func(page *networkingv1.IngressList) (bool, error) {
+		for n := range page.Items {
+			if host := hostOf(&page.Items[n].Spec); host != "" {
+				authority, err := i.authority(ctx, &page.Items[n].Spec, host)
+				found = &external{host, authority}
+				return true, err
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
 		return nil, fmt.Errorf("list ingresses of the export proxy: %w", err)
 	}
-	for _, one := range list.Items {
-		if host := hostOf(&one.Spec); host != "" {
-			authority, err := i.authority(ctx, &one.Spec, host)
-			if err != nil {
-				return nil, err
-			}
-			return &external{host, authority}, nil
-		}
-	}
-	return nil, nil
+	return found, nil
 }
 
 // authority returns the certificates of the Secret by which an Ingress serves a host. Without one, or

@@ -293,6 +293,13 @@ func TestWaits(t *testing.T) {
 				fakecluster.Change(g.t, g.Cluster, user, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
 			}
 		},
+		"Pending False InUse: A pod may use the export's PersistentVolumeClaims (too many objects in the namespace: more than 8192": func(g *rig) func() {
+			g.pvc("data")
+			g.export(kindPVC, "data")
+			live := g.r.sources.live
+			g.r.sources.live = fakecluster.Endless(live, new(corev1.PodList))
+			return func() { g.r.sources.live = live }
+		},
 		"Pending False VMNotFound: Virtual Machine default/web not found": func(g *rig) func() {
 			g.export(kindVM, "web")
 			return func() { g.pvc("data"); g.vm("web", "data") }

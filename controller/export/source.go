@@ -2,6 +2,7 @@ package export
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/index"
+	"github.com/nodevirt/nodevirt/controller/pages"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/state"
 )
@@ -272,21 +274,35 @@ func (f *sources) isDisk(ctx context.Context, pvc *corev1.PersistentVolumeClaim)
 
 // inUse returns which pod has a PVC that it may write; nil for none. Other exports only read.
 func (f *sources) inUse(ctx context.Context, w *work, volumes []volume) (*reason, error) {
-	var list corev1.PodList
-	if err := f.live.List(ctx, &list, client.InNamespace(w.e.Namespace)); err != nil {
-		return nil, fmt.Errorf("list pods in %s: %w", w.e.Namespace, err)
-	}
-	for i := range list.Items {
-		p := &list.Items[i]
-		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || Serves(p) {
-			continue
-		}
-		for _, v := range p.Spec.Volumes {
-			c := v.PersistentVolumeClaim
-			if c != nil && slices.ContainsFunc(volumes, func(one volume) bool { return one.pvc.Name == c.ClaimName }) {
-				return because(reasonInUse, "PersistentVolumeClaim %s is in use by pod %s", w.key(c.ClaimName), p.Name), nil
+	var why *reason
+	err := pages.Each(ctx, f.live, w.e.Namespace, func() *corev1.PodList { return new(corev1.PodList) }, func(page *corev1.PodList) (bool, error) {
+		for i := range page.Items {
+			if claim := usedBy(&page.Items[i], volumes); claim != "" {
+				why = because(reasonInUse, "PersistentVolumeClaim %s is in use by pod %s", w.key(claim), page.Items[i].Name)
+				return true, nil
 			}
 		}
+		return false, nil
+	})
+	if errors.Is(err, pages.ErrTooMany) {
+		return because(reasonInUse, "A pod may use the export's PersistentVolumeClaims (%v)", err), nil
 	}
-	return nil, nil
+	if err != nil {
+		return nil, fmt.Errorf("list pods in %s: %w", w.e.Namespace, err)
+	}
+	return why, nil
+}
+
+// usedBy returns which of some PVCs a pod has that it may write; "" for none.
+func usedBy(p *corev1.Pod, volumes []volume) string {
+	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || Serves(p) {
+		return ""
+	}
+	for _, v := range p.Spec.Volumes {
+		c := v.PersistentVolumeClaim
+		if c != nil && slices.ContainsFunc(volumes, func(one volume) bool { return one.pvc.Name == c.ClaimName }) {
+			return c.ClaimName
+		}
+	}
+	return ""
 }

@@ -7,8 +7,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pages"
 )
 
 // operatorFinalizer is KubeVirt's operator's: with it, the operator removes its installation before the object goes.
@@ -17,17 +20,21 @@ const operatorFinalizer = "foregroundDeleteKubeVirt"
 // Other returns the KubeVirt object of another installation, whose operator has deployed KubeVirt from it; nil if there is
 // none. That installation's controllers and nodevirt's would both reconcile each VM.
 func Other(ctx context.Context, r client.Reader) (*kubevirt.KubeVirt, error) {
-	all := new(kubevirt.KubeVirtList)
-	if err := r.List(ctx, all); err != nil {
+	var other *kubevirt.KubeVirt
+	err := pages.Each(ctx, r, metav1.NamespaceAll, func() *kubevirt.KubeVirtList { return new(kubevirt.KubeVirtList) }, func(page *kubevirt.KubeVirtList) (bool, error) {
+		i := slices.IndexFunc(page.Items, func(k kubevirt.KubeVirt) bool {
+			return slices.Contains(k.Finalizers, operatorFinalizer) || len(k.Status.Generations) > 0 // of what the operator made
+		})
+		if i < 0 {
+			return false, nil
+		}
+		other = &page.Items[i]
+		return true, nil
+	})
+	if err != nil {
 		return nil, fmt.Errorf("look for another KubeVirt: %w", err)
 	}
-	i := slices.IndexFunc(all.Items, func(k kubevirt.KubeVirt) bool {
-		return slices.Contains(k.Finalizers, operatorFinalizer) || len(k.Status.Generations) > 0 // of what the operator made
-	})
-	if i < 0 {
-		return nil, nil
-	}
-	return &all.Items[i], nil
+	return other, nil
 }
 
 // WaitForOther waits until no other KubeVirt is deployed, and logs why it waits. It looks every so often.

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/mount"
+	"github.com/nodevirt/nodevirt/controller/pages"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/fields"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
@@ -159,18 +160,20 @@ func (m *Saves) Unmount(ctx context.Context, s *Save) error {
 // Release deletes the pods that have a save's PVC, whichever of the VM's pods they are for: the PVC can't be mounted on another
 // node before. On a node that is lost, Kubernetes ends what is deleted once the node is declared so.
 func (m *Saves) Release(ctx context.Context, namespace, pvc string) error {
-	var all corev1.PodList
-	if err := m.Live.List(ctx, &all, client.InNamespace(namespace), client.MatchingLabels{kubevirt.AppLabel: Label}); err != nil {
-		return fmt.Errorf("list attachment pods in %s: %w", namespace, err)
-	}
-	for i := range all.Items {
-		p := &all.Items[i]
-		if pod.Held(p).PVC != pvc || p.DeletionTimestamp != nil {
-			continue
+	err := pages.Each(ctx, m.Live, namespace, func() *corev1.PodList { return new(corev1.PodList) }, func(page *corev1.PodList) (bool, error) {
+		for i := range page.Items {
+			p := &page.Items[i]
+			if pod.Held(p).PVC != pvc || p.DeletionTimestamp != nil {
+				continue
+			}
+			if err := m.Uncached.Delete(ctx, p, client.Preconditions{UID: &p.UID}); client.IgnoreNotFound(err) != nil {
+				return true, fmt.Errorf("delete attachment pod %s/%s: %w", namespace, p.Name, err)
+			}
 		}
-		if err := m.Uncached.Delete(ctx, p, client.Preconditions{UID: &p.UID}); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("delete attachment pod %s/%s: %w", namespace, p.Name, err)
-		}
+		return false, nil
+	}, client.MatchingLabels{kubevirt.AppLabel: Label})
+	if err != nil {
+		return fmt.Errorf("release PVC %s/%s: %w", namespace, pvc, err)
 	}
 	return nil
 }

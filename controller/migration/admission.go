@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/controller/pages"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
@@ -61,7 +62,7 @@ func checkInstance(ctx context.Context, live client.Reader, r *admission.Review)
 	empty := func() *kubevirt.VirtualMachineInstanceMigrationList {
 		return new(kubevirt.VirtualMachineInstanceMigrationList)
 	}
-	err = admission.Pages(ctx, live, key.Namespace, empty, func(page *kubevirt.VirtualMachineInstanceMigrationList) (bool, error) {
+	err = pages.Each(ctx, live, key.Namespace, empty, func(page *kubevirt.VirtualMachineInstanceMigrationList) (bool, error) {
 		for i := range page.Items {
 			if m := &page.Items[i]; m.Spec.VMIName == spec.VMIName && !m.IsFinal() {
 				problem = field.ErrorList{field.Forbidden(at, fmt.Sprintf(

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/controller/pages"
 )
 
 // finalizer is KubeVirt's: a restore that is deleted unlocks its VM first.
@@ -34,7 +35,7 @@ func checkOthers(ctx context.Context, live client.Reader, r *admission.Review) (
 	}
 	var problem field.ErrorList
 	empty := func() *api.VirtualMachineRestoreList { return new(api.VirtualMachineRestoreList) }
-	err := admission.Pages(ctx, live, r.Meta.Namespace, empty, func(page *api.VirtualMachineRestoreList) (bool, error) {
+	err := pages.Each(ctx, live, r.Meta.Namespace, empty, func(page *api.VirtualMachineRestoreList) (bool, error) {
 		for i := range page.Items {
 			if other := &page.Items[i]; other.Spec.Target.Name == spec.Target.Name && !ended(other) {
 				problem = field.ErrorList{field.Forbidden(field.NewPath("spec", "target"),

@@ -2,8 +2,10 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -15,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/nodevirt/nodevirt/controller/pages"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/state"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
@@ -173,29 +176,43 @@ func (c *contents) release(ctx context.Context, w *work) error {
 
 // waiting reports whether a PVC will be filled from a content that ends with its snapshot, and is not bound yet. Without the
 // VolumeSnapshot it would never be, and its disk would be lost.
-func (c *contents) waiting(ctx context.Context, w *work) (bool, error) {
+func (c *contents) waiting(ctx context.Context, w *work) (waits bool, err error) {
 	if w.content == nil || !created(w.content) || c.outlives(w) {
 		return false, nil
 	}
-	var all corev1.PersistentVolumeClaimList
-	if err := c.live.List(ctx, &all, client.InNamespace(w.s.Namespace)); err != nil {
+	empty := func() *corev1.PersistentVolumeClaimList { return new(corev1.PersistentVolumeClaimList) }
+	err = pages.Each(ctx, c.live, w.s.Namespace, empty, func(page *corev1.PersistentVolumeClaimList) (bool, error) {
+		i := slices.IndexFunc(page.Items, func(pvc corev1.PersistentVolumeClaim) bool { return waitsFor(&pvc, w.content) })
+		if i < 0 {
+			return false, nil
+		}
+		c.events.Eventf(w.s, &page.Items[i], corev1.EventTypeWarning, reasonUsed, "Delete",
+			"The snapshot stays until PVC %s, which is restored from it, is bound: start its VM, or delete the PVC", page.Items[i].Name)
+		waits = true
+		return true, nil
+	})
+	if errors.Is(err, pages.ErrTooMany) {
+		c.events.Eventf(w.s, nil, corev1.EventTypeWarning, reasonUsed, "Delete", "The snapshot stays, since a PVC may be restored from it (%v)", err)
+		return true, nil
+	}
+	if err != nil {
 		return false, fmt.Errorf("list PVCs in %s: %w", w.s.Namespace, err)
 	}
-	for i := range all.Items {
-		pvc := &all.Items[i]
-		from := pvc.Spec.DataSource
-		if pvc.Status.Phase == corev1.ClaimBound || pvc.DeletionTimestamp != nil || from == nil || from.Kind != volumesnapshot.Kind {
-			continue
-		}
-		for _, b := range w.content.Spec.VolumeBackups {
-			if b.VolumeSnapshotName != nil && *b.VolumeSnapshotName == from.Name {
-				c.events.Eventf(w.s, pvc, corev1.EventTypeWarning, "VirtualMachineSnapshotInUse", "Delete",
-					"The snapshot stays until PVC %s, which is restored from it, is bound: start its VM, or delete the PVC", pvc.Name)
-				return true, nil
-			}
-		}
+	return waits, nil
+}
+
+// reasonUsed is the reason of events about snapshots that stay since something uses them.
+const reasonUsed = "VirtualMachineSnapshotInUse"
+
+// waitsFor reports whether a PVC will be filled from a VolumeSnapshot of a content, and is not bound yet.
+func waitsFor(pvc *corev1.PersistentVolumeClaim, of *vmContent) bool {
+	from := pvc.Spec.DataSource
+	if pvc.Status.Phase == corev1.ClaimBound || pvc.DeletionTimestamp != nil || from == nil || from.Kind != volumesnapshot.Kind {
+		return false
 	}
-	return false, nil
+	return slices.ContainsFunc(of.Spec.VolumeBackups, func(b api.VolumeBackup) bool {
+		return b.VolumeSnapshotName != nil && *b.VolumeSnapshotName == from.Name
+	})
 }
 
 // outlives reports whether a content stays when its snapshot goes.

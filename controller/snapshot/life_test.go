@@ -382,6 +382,9 @@ func TestWaits(t *testing.T) {
 			}}}
 			g.Add(g.t, p)
 		},
+		"source is offline but a pod may use its PVCs (too many objects in the namespace: more than 8192": func(g *rig, _ *kubevirt.VirtualMachine) {
+			g.r.sources.live = fakecluster.Endless(g.r.sources.live, new(corev1.PodList))
+		},
 		"source is being migrated": func(g *rig, vm *kubevirt.VirtualMachine) {
 			fakecluster.Change(g.t, g.Cluster, g.runs(vm, agent), func(vmi *instance) {
 				vmi.Status.MigrationState = &kubevirt.VirtualMachineInstanceMigrationState{MigrationUID: "x"}
@@ -452,6 +455,12 @@ func TestDeletedBeforeRestored(t *testing.T) {
 		t.Errorf("again after %s, content %v", again, g.content(s))
 	}
 	fakecluster.Change(t, g.Cluster, pvc, func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })
+	live := g.r.contents.live
+	g.r.contents.live = fakecluster.Endless(live, new(corev1.PersistentVolumeClaimList))
+	if g.reconcile("one"); g.content(s) == nil || !strings.Contains(g.Events(), "since a PVC may be restored from it (too many objects") {
+		t.Error("a snapshot goes while the namespace has too many PVCs to see whether one is restored from it")
+	}
+	g.r.contents.live = live
 	g.reconcile("one")
 	if g.content(s) != nil || g.Exists(t, s) {
 		t.Errorf("content %v", g.content(s))

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/nodevirt/nodevirt/controller/pages"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/state"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
@@ -197,22 +199,36 @@ func (l *sources) inUse(ctx context.Context, w *work, uses []pod.PVC) (string, e
 	for _, use := range uses {
 		names[use.Name] = true
 	}
-	var list corev1.PodList
-	if err := l.live.List(ctx, &list, client.InNamespace(w.vm.Namespace)); err != nil {
-		return "", fmt.Errorf("list pods in %s: %w", w.vm.Namespace, err)
-	}
-	for i := range list.Items {
-		p := &list.Items[i]
-		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-			continue
-		}
-		for _, v := range p.Spec.Volumes {
-			if c := v.PersistentVolumeClaim; c != nil && names[c.ClaimName] {
-				return fmt.Sprintf("source is offline but pod %s uses PVC %s", p.Name, c.ClaimName), nil
+	user := ""
+	err := pages.Each(ctx, l.live, w.vm.Namespace, func() *corev1.PodList { return new(corev1.PodList) }, func(page *corev1.PodList) (bool, error) {
+		for i := range page.Items {
+			if claim := usedBy(&page.Items[i], names); claim != "" {
+				user = fmt.Sprintf("source is offline but pod %s uses PVC %s", page.Items[i].Name, claim)
+				return true, nil
 			}
 		}
+		return false, nil
+	})
+	if errors.Is(err, pages.ErrTooMany) {
+		return fmt.Sprintf("source is offline but a pod may use its PVCs (%v)", err), nil
 	}
-	return "", nil
+	if err != nil {
+		return "", fmt.Errorf("list pods in %s: %w", w.vm.Namespace, err)
+	}
+	return user, nil
+}
+
+// usedBy returns which of some PVCs a pod uses that has not ended; "" for none.
+func usedBy(p *corev1.Pod, names map[string]bool) string {
+	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return ""
+	}
+	for _, v := range p.Spec.Volumes {
+		if c := v.PersistentVolumeClaim; c != nil && names[c.ClaimName] {
+			return c.ClaimName
+		}
+	}
+	return ""
 }
 
 // unlock releases the source, unless another snapshot has locked it.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/internal/bounds"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -43,8 +44,13 @@ func Of(ctx context.Context, c client.Reader, vm *kubevirt.VirtualMachine) (*cor
 // Labelled returns the PVCs whose label says that they have the persistent state of the VM of a name.
 func Labelled(ctx context.Context, c client.Reader, namespace, name string) ([]corev1.PersistentVolumeClaim, error) {
 	var all corev1.PersistentVolumeClaimList
-	if err := c.List(ctx, &all, client.InNamespace(namespace), client.MatchingLabels{pod.StateLabel: pod.LabelOf(name)}); err != nil {
+	err := c.List(ctx, &all, client.InNamespace(namespace), client.MatchingLabels{pod.StateLabel: pod.LabelOf(name)}, client.Limit(bounds.StatePVCs+1))
+	if err != nil {
 		return nil, fmt.Errorf("list the PVCs with persistent state of VM %s/%s: %w", namespace, name, err)
+	}
+	if len(all.Items) > bounds.StatePVCs {
+		return nil, fmt.Errorf("more than %d PVCs have the label %s=%s, and one has the persistent state of VM %s/%s: remove the label from the others",
+			bounds.StatePVCs, pod.StateLabel, pod.LabelOf(name), namespace, name)
 	}
 	return all.Items, nil
 }

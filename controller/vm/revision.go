@@ -57,7 +57,8 @@ const maxRevisions = 100
 // raised the generation of the last instance since its start: the generation does not name
 // the revision then.
 func (r *Reconciler) deleteOthers(ctx context.Context, vm *kubevirt.VirtualMachine, keep string) error {
-	var all appsv1.ControllerRevisionList
+	var all metav1.PartialObjectMetadataList // anyone can make large ones with the label
+	all.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ControllerRevisionList"))
 	err := r.live.List(ctx, &all, client.InNamespace(vm.Namespace),
 		client.MatchingLabels{kubevirt.CreatedByLabel: string(vm.UID)}, client.Limit(maxRevisions))
 	if err != nil {

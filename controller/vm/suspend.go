@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/diskguard"
 	"github.com/nodevirt/nodevirt/controller/memory"
+	"github.com/nodevirt/nodevirt/controller/pages"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/shim/fields"
@@ -223,19 +224,22 @@ func (s *suspends) sweep(ctx context.Context, vm *kubevirt.VirtualMachine) error
 	if err := s.live.Get(ctx, client.ObjectKeyFromObject(vm), live); err != nil || live.Annotations[pod.AnnotationResume] != "" {
 		return client.IgnoreNotFound(err)
 	}
-	var all corev1.PersistentVolumeClaimList
+	empty := func() *corev1.PersistentVolumeClaimList { return new(corev1.PersistentVolumeClaimList) }
 	labelled := client.MatchingLabels{kubevirt.VirtualMachineLabel: pod.LabelOf(vm.Name)}
-	if err := s.live.List(ctx, &all, client.InNamespace(vm.Namespace), labelled); err != nil {
-		return fmt.Errorf("list the PVCs of VM %s/%s: %w", vm.Namespace, vm.Name, err)
-	}
-	for i := range all.Items {
-		pvc := &all.Items[i]
-		if !strings.HasPrefix(pvc.Name, suspendPrefix) || pvc.DeletionTimestamp != nil || !metav1.IsControlledBy(pvc, vm) {
-			continue
+	err := pages.Each(ctx, s.live, vm.Namespace, empty, func(page *corev1.PersistentVolumeClaimList) (bool, error) {
+		for i := range page.Items {
+			pvc := &page.Items[i]
+			if !strings.HasPrefix(pvc.Name, suspendPrefix) || pvc.DeletionTimestamp != nil || !metav1.IsControlledBy(pvc, vm) {
+				continue
+			}
+			if err := diskguard.Delete(ctx, s.saves.Uncached, diskguard.MemoryResumed, pvc); err != nil {
+				return true, err
+			}
 		}
-		if err := diskguard.Delete(ctx, s.saves.Uncached, diskguard.MemoryResumed, pvc); err != nil {
-			return err
-		}
+		return false, nil
+	}, labelled)
+	if err != nil {
+		return fmt.Errorf("look for PVCs with memory of VM %s/%s: %w", vm.Namespace, vm.Name, err)
 	}
 	return nil
 }

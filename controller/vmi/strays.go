@@ -109,7 +109,7 @@ func (s *strays) othersExist(ctx context.Context, vmi *kubevirt.VirtualMachineIn
 		return false, nil
 	}
 	var pods corev1.PodList
-	err := s.live.List(ctx, &pods, client.InNamespace(vmi.Namespace), client.MatchingLabels{kubevirt.CreatedByLabel: string(vmi.UID)})
+	err := s.live.List(ctx, &pods, client.InNamespace(vmi.Namespace), client.MatchingLabels{kubevirt.CreatedByLabel: string(vmi.UID)}, client.Limit(1))
 	if err != nil {
 		return false, fmt.Errorf("list pods of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
 	}

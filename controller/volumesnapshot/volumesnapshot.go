@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/nodevirt/nodevirt/internal/bounds"
 )
 
 // Group is the API group of VolumeSnapshots, Kind their kind.
@@ -124,17 +126,28 @@ func ClassOf(classes []Class, of *storagev1.StorageClass) (string, error) {
 	return name, nil
 }
 
-// List returns the VolumeSnapshots of a namespace with labels, by their names.
+// listed is how many VolumeSnapshots are read at a time.
+const listed = 64
+
+// List returns the VolumeSnapshots of a namespace with labels, by their names. Users can make more with the same labels: beyond
+// [bounds.Others] there is an error.
 func (c *Client) List(ctx context.Context, namespace string, with map[string]string) (map[string]Snapshot, error) {
-	list, err := c.in(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(with).String()})
-	if err != nil {
-		return nil, fmt.Errorf("list VolumeSnapshots in %s: %w", namespace, err)
-	}
 	all := map[string]Snapshot{}
-	for i := range list.Items {
-		all[list.Items[i].GetName()] = decode(&list.Items[i])
+	for next := ""; ; {
+		page, err := c.in(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(with).String(), Limit: listed, Continue: next})
+		if err != nil {
+			return nil, fmt.Errorf("list VolumeSnapshots in %s: %w", namespace, err)
+		}
+		for i := range page.Items {
+			all[page.Items[i].GetName()] = decode(&page.Items[i])
+		}
+		if next = page.GetContinue(); next == "" {
+			return all, nil
+		}
+		if len(all) >= bounds.Others {
+			return nil, fmt.Errorf("list VolumeSnapshots in %s: more than %d have the labels %v: delete some", namespace, bounds.Others, with)
+		}
 	}
-	return all, nil
 }
 
 // Get returns a VolumeSnapshot; nil if there is none.

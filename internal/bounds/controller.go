@@ -31,8 +31,12 @@ const (
 	// Volumes and Containers bound those of a pod with the labels of VMs' pods, by the same policy.
 	Volumes    = 256
 	Containers = 64
-	// Others bounds the objects of a namespace that a review compares with its object, such as other restores.
-	Others = 8192
+	// Others bounds the objects of a namespace that the controller reads past its cache at once, such as the pods that may use
+	// a PVC, and OthersTime the time that this takes.
+	Others     = 8192
+	OthersTime = 30 * time.Second
+	// StatePVCs bounds the PVCs whose labels say that they have the persistent state of one VM.
+	StatePVCs = 32
 	// Handshakes bounds the connections that are not authenticated yet, AddressHandshakes those of one address, and
 	// KnownAddressHandshakes those of one that has authenticated before.
 	Handshakes             = 1024

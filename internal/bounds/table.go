@@ -31,6 +31,8 @@ func ofController() []Bound {
 		{"pods with VMs' labels", "authors", fmt.Sprintf("%d volumes, %d containers", Volumes, Containers), "test/e2e/admission.TestMetadataIsBounded"},
 		{"pods, PVCs and quotas in the controller's memory", "authors", size(CachedAnnotation) + " of an annotation; as many volumes and statuses as a VM can have", "controller.TestStrangersInCache"},
 		{"objects that a review reads of a namespace", "authors", number(Others) + "; in pages, while the API server waits", "controller/admission.TestOthersAreBounded"},
+		{"objects that a reconciler reads past its cache", "authors", fmt.Sprintf("%s and %s; in pages", number(Others), span(OthersTime)), "controller/pages.TestEnds"},
+		{"PVCs with the label of a VM's state", "authors", number(StatePVCs), "controller/state.TestLabelledIsBounded"},
 		{"handshakes with the controller", "pods", fmt.Sprintf("%s; %d of one address, %d of an API server's; 3 and 5 s; the oldest are closed",
 			number(Handshakes), AddressHandshakes, KnownAddressHandshakes), "controller/aggregated.TestHandshakes"},
 		{"connections to the controller", "the API server", fmt.Sprintf("%s; idle ones 2 minutes", number(Connections)), "controller/aggregated.TestConnectionsAreBounded"},

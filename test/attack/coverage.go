@@ -31,6 +31,8 @@ func where() map[string]Suite {
 		"handshakes with the controller":                      Controller,
 		"the controller's memory":                             Controller,
 		"objects that a review reads of a namespace":          Package,
+		"objects that a reconciler reads past its cache":      Package,
+		"PVCs with the label of a VM's state":                 Package,
 		"objects in the controller's memory":                  Controller,
 		"labels, finalizers, owners of these objects":         Controller,
 		"pods with VMs' labels":                               Package,
