@@ -15,11 +15,11 @@ import (
 	"github.com/nodevirt/nodevirt/shim/virtiofs"
 )
 
-var errUsage = errors.New("usage: nodevirt-view [convert] FOLDER, nodevirt-view share FOLDER PROGRAM, or nodevirt-view unpack BYTES; nodevirt-shim runs it")
+var errUsage = errors.New("usage: nodevirt-view [convert] FOLDER, nodevirt-view share FOLDER PROGRAM, or nodevirt-view unpack BYTES EXTRA; nodevirt-shim runs it")
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == unpack.Command {
-		os.Exit(unpack.Main(os.Args[2], os.Stderr))
+	if len(os.Args) == 4 && os.Args[1] == unpack.Command {
+		os.Exit(unpack.Main(os.Args[2], os.Args[3], os.Stderr))
 	}
 	fmt.Fprintln(os.Stderr, "nodevirt-view:", run(os.Args[1:]))
 	os.Exit(1)

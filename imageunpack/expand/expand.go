@@ -20,6 +20,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/nodevirt/nodevirt/internal/bounds"
 	"github.com/nodevirt/nodevirt/internal/turns"
 )
 
@@ -27,7 +28,10 @@ import (
 type Turns = turns.Turns
 
 // NewTurns returns Turns for n conversions at the same time. One namespace leaves a turn to others, if there are several.
-func NewTurns(n int) *Turns { return turns.New("the conversion of other disks", n, max(1, n-1)) }
+// A turn ends after [bounds.TurnTime].
+func NewTurns(n int) *Turns {
+	return turns.New("the conversion of other disks", n, max(1, n-1)).For(bounds.TurnTime)
+}
 
 // Options are the settings of an Expander.
 type Options struct {
@@ -91,7 +95,7 @@ func New(o Options) (*Expander, error) {
 	e := &Expander{
 		opts:  o,
 		turns: NewTurns(max(2, runtime.GOMAXPROCS(0)/2)),
-		room:  room{reserve: o.Reserve, promised: map[*os.File]int64{}},
+		room:  room{reserve: o.Reserve, promised: map[*os.File]promise{}},
 		bases: map[string]*base{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -135,9 +139,9 @@ func (e *Expander) Turns() *Turns { return e.turns }
 
 // Reserve keeps needs bytes of f's file system free for what the caller writes to f, beside what other expansions still
 // need and Options.Reserve. Call release when f is complete or removed. Without enough space the error is
-// [syscall.ENOSPC].
-func (e *Expander) Reserve(f *os.File, needs int64) (release func(), err error) {
-	return e.room.promise(f, needs)
+// [syscall.ENOSPC]. So is the cause of the returned context's end: the caller writes slowly, and others need the space.
+func (e *Expander) Reserve(ctx context.Context, f *os.File, needs int64) (_ context.Context, release func(), err error) {
+	return e.room.promise(ctx, f, needs)
 }
 
 // Reflink reports whether VMs' files are clones of bases.
@@ -180,16 +184,17 @@ func (e *Expander) expandInto(ctx context.Context, s Source, path string, progre
 			err = errors.Join(err, os.Remove(path))
 		}
 	}()
-	release, err := e.room.promise(f, s.Needs)
-	if err != nil {
-		return err
-	}
-	defer release()
 	end, err := e.turns.Take(ctx, s.Namespace, func() { progress(Progress{Waiting: true}) })
 	if err != nil {
 		return err
 	}
 	defer end()
+	// What waits for its turn keeps no space from others.
+	ctx, release, err := e.room.promise(ctx, f, s.Needs)
+	if err != nil {
+		return err
+	}
+	defer release()
 	return e.fill(ctx, s, f, progress)
 }
 

@@ -270,7 +270,7 @@ func TestPromises(t *testing.T) {
 	}()
 	<-begun
 	second := source(t, disk(t, "raw"), "raw", 2)
-	second.Needs = 300 * mib
+	second.Needs, second.Namespace = 300*mib, "other"
 	if err := e.Expand(t.Context(), second, filepath.Join(dir, "b"), silent); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a second disk: %v", err)
 	}

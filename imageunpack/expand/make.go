@@ -60,17 +60,17 @@ func (e *Expander) make(ctx context.Context, s Source, b *base, f *os.File) {
 }
 
 func (e *Expander) fillBase(ctx context.Context, s Source, b *base, f *os.File) error {
-	release, err := e.room.promise(f, s.Needs)
-	if err != nil {
-		return err
-	}
-	defer release()
 	b.progress.Store(&Progress{Waiting: true})
 	end, err := e.turns.Take(ctx, s.Namespace, func() {})
 	if err != nil {
 		return err
 	}
 	defer end()
+	ctx, release, err := e.room.promise(ctx, f, s.Needs)
+	if err != nil {
+		return err
+	}
+	defer release()
 	b.progress.Store(&Progress{})
 	begun := time.Now()
 	if err := e.fill(ctx, s, f, func(p Progress) { b.progress.Store(&p) }); err != nil {

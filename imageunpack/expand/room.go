@@ -1,13 +1,17 @@
 package expand
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodevirt/nodevirt/internal/bounds"
 )
 
 // room keeps expansions from filling a file system. It counts an expansion with the most that it
@@ -16,32 +20,67 @@ type room struct {
 	reserve int64
 
 	mu       sync.Mutex
-	promised map[*os.File]int64 // the final sizes of files that are being written
+	promised map[*os.File]promise // of files that are being written
+}
+
+// promise is the space for a file.
+type promise struct {
+	bytes int64 // the file's final size
+	since time.Time
+	end   context.CancelCauseFunc // ends the writing
+}
+
+// minRate is how many bytes a second are written to a file that keeps its space though others need it.
+const minRate = 1 << 20
+
+// errSlow is why an expansion ends.
+var errSlow = fmt.Errorf("%w: others need the space that is reserved for it, and it has written less than %s a second for %v: "+
+	"raise the processor limit of its pod", syscall.ENOSPC, quantity(minRate), bounds.TurnTime)
+
+// slow reports whether a file's space can be given to others.
+func (p promise) slow(f *os.File) bool {
+	age := time.Since(p.since)
+	return age >= bounds.TurnTime && allocated(f) < minRate*int64(age/time.Second)
 }
 
 // promise reserves needs bytes for f, in addition to what is reserved for other files and not written
-// yet. Call release when the file is complete or removed.
-func (r *room) promise(f *os.File, needs int64) (release func(), err error) {
+// yet. Call release when the file is complete or removed. The returned context ends, with the error as its cause, if
+// others get the space.
+func (r *room) promise(ctx context.Context, f *os.File, needs int64) (_ context.Context, release func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	free, err := free(f)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var others int64
-	for other, bytes := range r.promised {
-		if sameFileSystem(f, other) {
-			others += max(0, bytes-allocated(other))
+	var others, lendable int64
+	var slow []*os.File
+	for other, p := range r.promised {
+		if !sameFileSystem(f, other) {
+			continue
+		}
+		left := max(0, p.bytes-allocated(other))
+		others += left
+		if p.slow(other) {
+			slow, lendable = append(slow, other), lendable+left
 		}
 	}
-	if needs > free-others-r.reserve {
-		return nil, fmt.Errorf("%w: it may take %s; of %s that are free %s are for other disks "+
-			"that are being expanded, and %s stay free (disks.reserve): remove what is not needed "+
-			"from this file system, or use disk mode file, which copies nothing",
-			syscall.ENOSPC, quantity(needs), quantity(free), quantity(others), quantity(r.reserve))
+	if lack := needs - (free - others - r.reserve); lack > 0 {
+		if lack > lendable {
+			return nil, nil, fmt.Errorf("%w: it may take %s; of %s that are free %s are for other disks "+
+				"that are being expanded, and %s stay free (disks.reserve): remove what is not needed "+
+				"from this file system, or use disk mode file, which copies nothing",
+				syscall.ENOSPC, quantity(needs), quantity(free), quantity(others), quantity(r.reserve))
+		}
+		for _, other := range slow {
+			r.promised[other].end(errSlow)
+			delete(r.promised, other)
+		}
 	}
-	r.promised[f] = needs
-	return func() {
+	ctx, end := context.WithCancelCause(ctx)
+	r.promised[f] = promise{needs, time.Now(), end}
+	return ctx, func() {
+		end(nil)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.promised, f)

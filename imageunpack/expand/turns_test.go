@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
+	"github.com/nodevirt/nodevirt/internal/bounds"
 )
 
 // TestTurns: a namespace with a hundred conversions does not keep another's one from its turn.
@@ -64,6 +65,48 @@ func TestTurns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSlowTurns: conversions that do not end, as of VMs with hardly any processor time, leave their turns to others, and
+// count as their namespaces' until they end.
+func TestSlowTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := expand.NewTurns(2)
+		take := func(namespace string) (release func(), waited time.Duration) {
+			began := time.Now()
+			release, err := turns.Take(t.Context(), namespace, func() {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return release, time.Since(began)
+		}
+		slow, _ := take("slow")
+		alsoSlow, _ := take("also slow")
+		for range 3 {
+			release, waited := take("victim")
+			if waited > bounds.TurnTime {
+				t.Errorf("the neighbour waited for %v", waited)
+			}
+			release()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		if _, err := turns.Take(ctx, "slow", func() {}); err == nil {
+			t.Error("the namespace of slow conversions got another turn")
+		}
+		cancel()
+		slow()
+		alsoSlow()
+		// No turn came to be, and none is lost.
+		one, _ := take("one")
+		two, _ := take("two")
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := turns.Take(ctx, "three", func() {}); err == nil {
+			t.Error("a third conversion runs")
+		}
+		one()
+		two()
+	})
 }
 
 // TestTurnsLeft: a conversion that is given up gives its turn on.

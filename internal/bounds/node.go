@@ -11,6 +11,9 @@ const (
 	DomainOpenCalls = 32
 )
 
+// TurnTime is after how long a conversion of a disk, or the unpacking of a checkpoint, no longer keeps another from its turn.
+const TurnTime = 10 * time.Minute
+
 // Bounds of what users order.
 const (
 	// Controls is how many controls of a VM run or wait. One runs at a time.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Turns limits how many pieces of work of one kind, such as conversions of a node's disks, run at the same time.
@@ -16,7 +17,8 @@ import (
 // work does not delay another's one.
 type Turns struct {
 	what  string
-	most  int // how many turns one namespace gets at the same time
+	time  time.Duration // after which a turn is given to another, too
+	most  int           // how many turns one namespace gets at the same time
 	mu    sync.Mutex
 	free  int
 	count uint64 // turns given so far
@@ -36,6 +38,13 @@ func New(what string, n, most int) *Turns {
 	return &Turns{what: what, most: most, free: n, of: map[string]*tenant{}}
 }
 
+// For makes turns end after a time. The work goes on, and still counts as one of its namespace: slow work, such as that of
+// a VM whose processor time is limited, delays its own namespace alone.
+func (t *Turns) For(time time.Duration) *Turns {
+	t.time = time
+	return t
+}
+
 // Take waits for a turn of a namespace. It calls waiting first if there is no free one. The caller
 // calls release once, after its work.
 func (t *Turns) Take(ctx context.Context, namespace string, waiting func()) (release func(), err error) {
@@ -49,16 +58,15 @@ func (t *Turns) Take(ctx context.Context, namespace string, waiting func()) (rel
 	n.waiting = append(n.waiting, ready)
 	t.give()
 	t.mu.Unlock()
-	release = func() { t.release(namespace) }
 	select {
 	case <-ready:
-		return release, nil
+		return t.begin(namespace), nil
 	default:
 	}
 	waiting()
 	select {
 	case <-ready:
-		return release, nil
+		return t.begin(namespace), nil
 	case <-ctx.Done():
 		t.leave(namespace, ready)
 		return nil, fmt.Errorf("wait for %s: %w", t.what, context.Cause(ctx))
@@ -71,7 +79,7 @@ func (t *Turns) give() {
 		var next *tenant
 		for _, name := range slices.SortedFunc(maps.Keys(t.of), strings.Compare) {
 			n := t.of[name]
-			if len(n.waiting) == 0 || n.running == t.most {
+			if len(n.waiting) == 0 || n.running >= t.most {
 				continue
 			}
 			if next == nil || n.running < next.running || n.running == next.running && n.last < next.last {
@@ -90,10 +98,35 @@ func (t *Turns) give() {
 	}
 }
 
-func (t *Turns) release(namespace string) {
+// begin begins a turn that was given.
+func (t *Turns) begin(namespace string) (release func()) {
+	if t.time == 0 {
+		return func() { t.release(namespace, 1) }
+	}
+	// Whichever ends first gives the turn on.
+	var over sync.Once
+	end := func() (turns int) {
+		over.Do(func() { turns = 1 })
+		return turns
+	}
+	timer := time.AfterFunc(t.time, func() {
+		n := end()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.free += n
+		t.give()
+	})
+	return func() {
+		timer.Stop()
+		t.release(namespace, end())
+	}
+}
+
+// release ends the work of a namespace, which has a turn, or none any more.
+func (t *Turns) release(namespace string, turns int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.free++
+	t.free += turns
 	t.of[namespace].running--
 	t.give()
 	t.forget(namespace)
@@ -110,7 +143,7 @@ func (t *Turns) leave(namespace string, ready chan struct{}) {
 	}
 	t.mu.Unlock()
 	if i < 0 {
-		t.release(namespace)
+		t.release(namespace, 1)
 	}
 }
 

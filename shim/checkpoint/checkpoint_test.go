@@ -119,6 +119,7 @@ func TestManifests(t *testing.T) {
 		"version":   func(m *checkpoint.Manifest) { m.Version = 2 },
 		"size":      func(m *checkpoint.Manifest) { m.Memory.Size = 1 << 50 },
 		"work":      func(m *checkpoint.Manifest) { m.Disks[0].Size = 17 << 30 },
+		"stored":    func(m *checkpoint.Manifest) { m.Disks[0].Stored = m.Disks[0].Size + 1<<20 },
 		"negative":  func(m *checkpoint.Manifest) { m.Memory.Stored = -1 },
 		"checksum":  func(m *checkpoint.Manifest) { m.Memory.SHA256 = "x" },
 		"path":      func(m *checkpoint.Manifest) { m.Disks[0].Name = "../../etc" },
@@ -150,7 +151,7 @@ func TestBomb(t *testing.T) {
 	assert.NilError(t, err)
 	defer f.Close()
 	w := checkpoint.NewWriter(f)
-	d, err := w.AddDisk("root", io.LimitReader(zeros{}, 1<<30))
+	d, err := w.AddDisk("root", io.LimitReader(zeros{}, 256<<20))
 	assert.NilError(t, err)
 	memory, err := w.AddMemory(strings.NewReader("m"))
 	assert.NilError(t, err)
@@ -159,6 +160,69 @@ func TestBomb(t *testing.T) {
 	_, _, err = read(t, path)
 	assert.ErrorIs(t, err, checkpoint.ErrUnusable)
 	assert.ErrorContains(t, err, "longer than")
+}
+
+// TestFew: a disk of few bytes does not become many before the promised ones are there, and no promise is believed that
+// the file does not keep.
+func TestFew(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "few.tar")
+	f, err := os.Create(path)
+	assert.NilError(t, err)
+	defer f.Close()
+	w := checkpoint.NewWriter(f)
+	const size = 1 << 30
+	d, err := w.AddDisk("root", io.LimitReader(ones{}, size))
+	assert.NilError(t, err)
+	memory, err := w.AddMemory(strings.NewReader("m"))
+	assert.NilError(t, err)
+	good := d
+	d.Stored = size / 50
+	assert.NilError(t, w.Close(checkpoint.Manifest{Shape: json.RawMessage(`{}`), Memory: memory, Disks: []checkpoint.Disk{d}}))
+	a, err := checkpoint.OpenArchive(path)
+	assert.NilError(t, err)
+	defer a.Close()
+	m, err := checkpoint.Read(a)
+	assert.NilError(t, err)
+	assert.ErrorIs(t, m.CheckSizes(a), checkpoint.ErrUnusable)
+	m.Disks[0] = good
+	assert.NilError(t, m.CheckSizes(a))
+	m.Disks = append(m.Disks, checkpoint.Disk{Name: "missing", File: good.File})
+	assert.ErrorIs(t, m.CheckSizes(a), checkpoint.ErrUnusable)
+
+	to, err := os.Create(filepath.Join(t.TempDir(), "disk"))
+	assert.NilError(t, err)
+	defer to.Close()
+	compressed, err := a.Open("nodevirt-disk-root.zst")
+	assert.NilError(t, err)
+	defer compressed.Close()
+	assert.ErrorIs(t, checkpoint.ExpandDisk(compressed, size, 1<<20, to), checkpoint.ErrUnusable)
+	info, err := to.Stat()
+	assert.NilError(t, err)
+	if most := int64(1<<20 + 100*good.Stored); info.Size() > most {
+		t.Errorf("%d bytes were written, at most %d are allowed", info.Size(), most)
+	}
+}
+
+// TestExtra: the disks of a checkpoint share what they may have beyond their files.
+func TestExtra(t *testing.T) {
+	file := func(size, stored int64) checkpoint.File { return checkpoint.File{Size: size, Stored: stored} }
+	m := checkpoint.Manifest{Memory: file(8<<30, 1<<20), Disks: []checkpoint.Disk{
+		{Name: "a", File: file(10<<30, 0)}, {Name: "b", File: file(6<<30, 0)}, {Name: "c", File: file(4<<30, 1<<30)}, {Name: "d", File: file(1, 1)},
+	}}
+	for name, want := range map[string]int64{"a": 16<<30 + 100<<20, "b": 6<<30 + 100<<20, "c": 1 << 30, "d": 96<<30 + 100<<20} {
+		if got := m.Extra(name); got != want {
+			t.Errorf("%s: %d, want %d", name, got, want)
+		}
+	}
+}
+
+type ones struct{}
+
+func (ones) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 1
+	}
+	return len(p), nil
 }
 
 type zeros struct{}

@@ -36,6 +36,8 @@ const (
 	// for each byte of the files.
 	baseWork  = 16 << 30
 	workRatio = 100
+	// minExtra is what each disk may have beyond its share, also if others have used all of baseWork, in bytes.
+	minExtra = 1 << 30
 )
 
 // diskName returns the name of the file with what the guest wrote to a disk.
@@ -105,7 +107,8 @@ var (
 	namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 )
 
-// Files opens the files of a checkpoint by their names. A missing one is fs.ErrNotExist.
+// Files opens the files of a checkpoint by their names. A missing one is fs.ErrNotExist. A file has a method Size, or
+// [os.File]'s Stat.
 type Files interface {
 	Open(name string) (io.ReadCloser, error)
 }
@@ -196,9 +199,61 @@ func (m Manifest) checkWork() error {
 	return nil
 }
 
+// Extra returns how many bytes a disk may expand to beyond workRatio for each of its compressed bytes that was read: what
+// the memory allows, and the disks before it have not used. A disk counts when its checksum is known, so read the memory
+// first, and then the disks in their order.
+func (m Manifest) Extra(disk string) int64 {
+	extra := baseWork + workRatio*m.Memory.Stored
+	for _, d := range m.Disks {
+		if d.Name == disk {
+			break
+		}
+		extra -= d.Size - workRatio*d.Stored
+	}
+	return max(extra, minExtra)
+}
+
+// CheckSizes returns [ErrUnusable] unless the files are as large as the manifest says. Call it before anything that is
+// decided by these sizes.
+func (m Manifest) CheckSizes(files Files) error {
+	err := checkSize(files, memoryName, m.Memory.Stored)
+	for _, d := range m.Disks {
+		if err == nil {
+			err = checkSize(files, diskName(d.Name), d.Stored)
+		}
+	}
+	return err
+}
+
+func checkSize(files Files, name string, want int64) error {
+	f, err := open(files, name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size := int64(-1)
+	switch f := f.(type) {
+	case interface{ Size() int64 }:
+		size = f.Size()
+	case interface{ Stat() (fs.FileInfo, error) }:
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		size = info.Size()
+	}
+	if size != want {
+		return fmt.Errorf("%w: %s has %d bytes, and %d in %s: copy the checkpoint again", ErrUnusable, name, size, want, ManifestName)
+	}
+	return nil
+}
+
 func (f File) check() error {
 	if f.Size < 0 || f.Size > maxFile || f.Stored < 0 || f.Stored > maxFile {
 		return fmt.Errorf("%d bytes, compressed %d", f.Size, f.Stored)
+	}
+	if most := f.Size + f.Size/64 + 64<<10; f.Stored > most {
+		return fmt.Errorf("%d bytes, compressed %d: at most %d are needed", f.Size, f.Stored, most)
 	}
 	if !sumPattern.MatchString(f.SHA256) {
 		return fmt.Errorf("checksum %.80q", f.SHA256)

@@ -99,8 +99,13 @@ func (a *Archive) Open(name string) (io.ReadCloser, error) {
 	if e == nil {
 		return nil, fmt.Errorf("%s in %s: %w", name, a.file.Name(), fs.ErrNotExist)
 	}
-	return io.NopCloser(io.NewSectionReader(e, 0, e.Size())), nil
+	return entry{io.NewSectionReader(e, 0, e.Size())}, nil
 }
+
+// entry is an open file of an archive, which needs no end.
+type entry struct{ *io.SectionReader }
+
+func (entry) Close() error { return nil }
 
 // Close closes the archive.
 func (a *Archive) Close() error { return a.file.Close() }
@@ -117,7 +122,7 @@ func CopyMemory(ctx context.Context, files Files, m Manifest, to io.Writer) erro
 // UnpackDisk writes a disk's file to an empty file, with holes in place of zeros, and compares
 // its checksum.
 func UnpackDisk(ctx context.Context, files Files, d Disk, to *os.File) error {
-	return PassDisk(ctx, files, d, func(compressed io.Reader) error { return ExpandDisk(compressed, d.Size, to) })
+	return PassDisk(ctx, files, d, func(compressed io.Reader) error { return ExpandDisk(compressed, d.Size, d.Size, to) })
 }
 
 // PassDisk has use read a disk's compressed file, and compares the checksum of what there is to read.
@@ -125,9 +130,10 @@ func PassDisk(ctx context.Context, files Files, d Disk, use func(compressed io.R
 	return stored(ctx, files, diskName(d.Name), d.File, use)
 }
 
-// ExpandDisk decompresses size bytes to an empty file, with holes in place of zeros.
-func ExpandDisk(compressed io.Reader, size int64, to *os.File) error {
-	content, err := unpack(compressed, size)
+// ExpandDisk decompresses size bytes to an empty file, with holes in place of zeros. It ends at the first byte beyond
+// workRatio for each that it has read, and extra, of [Manifest.Extra].
+func ExpandDisk(compressed io.Reader, size, extra int64, to *os.File) error {
+	content, err := unpack(compressed, size, extra)
 	if err != nil {
 		return err
 	}
@@ -137,10 +143,7 @@ func ExpandDisk(compressed io.Reader, size int64, to *os.File) error {
 
 // stored has use read a file of a checkpoint, whose checksum it compares then.
 func stored(ctx context.Context, files Files, name string, f File, use func(io.Reader) error) error {
-	src, err := files.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s is missing", ErrUnusable, name)
-	}
+	src, err := open(files, name)
 	if err != nil {
 		return err
 	}
@@ -158,6 +161,14 @@ func stored(ctx context.Context, files Files, name string, f File, use func(io.R
 		return fmt.Errorf("%w: the checksum of %s differs from the one in %s: copy the checkpoint again", ErrUnusable, name, ManifestName)
 	}
 	return nil
+}
+
+func open(files Files, name string) (io.ReadCloser, error) {
+	f, err := files.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s is missing", ErrUnusable, name)
+	}
+	return f, err
 }
 
 // summed is a reader that makes the checksum of what is read.
@@ -195,37 +206,61 @@ func (w within) Read(p []byte) (int, error) {
 
 // OpenMemory returns QEMU's stream of a file that [CopyMemory] wrote. Reading fails with
 // [ErrUnusable] if the stream is not as long as the manifest says.
-func OpenMemory(f *os.File, m Manifest) (io.ReadCloser, error) { return unpack(f, m.Memory.Size) }
+func OpenMemory(f *os.File, m Manifest) (io.ReadCloser, error) {
+	return unpack(f, m.Memory.Size, m.Memory.Size)
+}
 
-// unpack decompresses size bytes.
-func unpack(r io.Reader, size int64) (io.ReadCloser, error) {
-	d, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(window), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
+// unpack decompresses size bytes, and at most extra beyond workRatio for each that it has read.
+func unpack(r io.Reader, size, extra int64) (io.ReadCloser, error) {
+	in := &counted{from: r}
+	d, err := zstd.NewReader(in, zstd.WithDecoderMaxWindow(window), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		return nil, err
 	}
-	return &exact{d, size}, nil
+	return &exact{from: d, in: in, left: size, extra: extra}, nil
 }
 
-// exact is a reader of a known number of bytes.
+// counted is a reader that counts.
+type counted struct {
+	from io.Reader
+	n    int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.from.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// exact is a reader of a known number of bytes, of which extra are left beyond those that the input allows.
 type exact struct {
-	from *zstd.Decoder
-	left int64
+	from        *zstd.Decoder
+	in          *counted
+	left, extra int64
+	err         error // the end
 }
 
 func (e *exact) Read(p []byte) (int, error) {
+	if e.err != nil {
+		return 0, e.err
+	}
 	if int64(len(p)) > e.left+1 {
 		p = p[:e.left+1]
 	}
 	n, err := e.from.Read(p)
 	e.left -= int64(n)
+	e.extra -= int64(n)
 	switch {
+	case e.extra+workRatio*e.in.n < 0:
+		n, err = 0, fmt.Errorf("%w: its first %d bytes hold too many: fill free blocks of the guest's disks with zeros", ErrUnusable, e.in.n)
 	case e.left < 0:
-		return n + int(e.left), fmt.Errorf("%w: its content is longer than %s says", ErrUnusable, ManifestName)
+		n, err = n-1, fmt.Errorf("%w: its content is longer than %s says", ErrUnusable, ManifestName)
 	case errors.Is(err, io.EOF) && e.left > 0:
-		return n, fmt.Errorf("%w: its content is %d bytes shorter than %s says", ErrUnusable, e.left, ManifestName)
+		err = fmt.Errorf("%w: its content is %d bytes shorter than %s says", ErrUnusable, e.left, ManifestName)
 	case err != nil && !errors.Is(err, io.EOF):
-		return n, fmt.Errorf("%w: %w", ErrUnusable, err)
+		err = fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
+	e.err = err
 	return n, err
 }
 

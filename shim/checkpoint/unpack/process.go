@@ -11,7 +11,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
 )
 
-// Command is the first argument of the process, before the size of the disk in bytes.
+// Command is the first argument of the process, before the size of the disk in bytes, and [checkpoint.Manifest.Extra].
 const Command = "unpack"
 
 // The descriptors that the process inherits.
@@ -28,10 +28,11 @@ const (
 
 // Main decompresses descriptor 3 to descriptor 4, an empty file. It returns the process's exit code, and writes its error to
 // report.
-func Main(size string, report io.Writer) (code int) {
+func Main(size, extra string, report io.Writer) (code int) {
 	n, err := strconv.ParseInt(size, 10, 64)
-	if err == nil {
-		err = checkpoint.ExpandDisk(os.NewFile(fromFD, "checkpoint"), n, os.NewFile(toFD, "disk"))
+	more, err2 := strconv.ParseInt(extra, 10, 64)
+	if err = errors.Join(err, err2); err == nil {
+		err = checkpoint.ExpandDisk(os.NewFile(fromFD, "checkpoint"), n, more, os.NewFile(toFD, "disk"))
 	}
 	if err == nil {
 		return 0

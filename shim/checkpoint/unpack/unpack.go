@@ -30,16 +30,17 @@ type Unpacker struct {
 }
 
 // Disk writes a disk's file to an empty file, as [checkpoint.UnpackDisk] does. The process runs as a user, and reads nothing
-// before started has returned, which is called with its id. It has ended when Disk returns, and ends with ctx.
+// before started has returned, which is called with its id. It has ended when Disk returns, and ends with ctx. Extra is the
+// disk's [checkpoint.Manifest.Extra].
 func (u Unpacker) Disk(
-	ctx context.Context, uid uint32, files checkpoint.Files, d checkpoint.Disk, to *os.File, started func(pid int) error,
+	ctx context.Context, uid uint32, files checkpoint.Files, d checkpoint.Disk, extra int64, to *os.File, started func(pid int) error,
 ) error {
 	return checkpoint.PassDisk(ctx, files, d, func(compressed io.Reader) error {
-		return u.run(ctx, uid, d.Size, compressed, to, started)
+		return u.run(ctx, uid, []string{strconv.FormatInt(d.Size, 10), strconv.FormatInt(extra, 10)}, compressed, to, started)
 	})
 }
 
-func (u Unpacker) run(ctx context.Context, uid uint32, size int64, compressed io.Reader, to *os.File, started func(pid int) error) error {
+func (u Unpacker) run(ctx context.Context, uid uint32, sizes []string, compressed io.Reader, to *os.File, started func(pid int) error) error {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return err
@@ -53,7 +54,7 @@ func (u Unpacker) run(ctx context.Context, uid uint32, size int64, compressed io
 	}()
 	var output limited
 	err = u.Tool.Run(ctx, confine.Program{
-		Path: u.Program, Args: []string{u.Program, Command, strconv.FormatInt(size, 10)},
+		Path: u.Program, Args: append([]string{u.Program, Command}, sizes...),
 		UID: uid, GID: uid, Descriptors: []int{fromFD, toFD}, EndsWithParent: true,
 	}, []*os.File{out, to}, nil, &output, started)
 	_ = out.Close() // has the copy end

@@ -23,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) {
 	confinetest.Enter()
-	if len(os.Args) == 3 && os.Args[1] == unpack.Command {
-		os.Exit(unpack.Main(os.Args[2], os.Stderr))
+	if len(os.Args) == 4 && os.Args[1] == unpack.Command {
+		os.Exit(unpack.Main(os.Args[2], os.Args[3], os.Stderr))
 	}
 	os.Exit(m.Run())
 }
@@ -77,7 +77,7 @@ func empty(t *testing.T) *os.File {
 func TestDisk(t *testing.T) {
 	files, d := saved(t, content())
 	to, pid := empty(t), 0
-	err := unpacker(t).Disk(t.Context(), uid, files, d, to, func(started int) error {
+	err := unpacker(t).Disk(t.Context(), uid, files, d, d.Size, to, func(started int) error {
 		pid = started
 		info, err := to.Stat()
 		if err == nil && info.Size() > 0 {
@@ -117,7 +117,7 @@ func TestDiskFails(t *testing.T) {
 				row.change(&d)
 			}
 			pid := 0
-			err := unpacker(t).Disk(t.Context(), uid, files, d, empty(t), func(started int) error {
+			err := unpacker(t).Disk(t.Context(), uid, files, d, d.Size, empty(t), func(started int) error {
 				pid = started
 				if row.started != nil {
 					return row.started(started)
@@ -143,7 +143,7 @@ func TestFull(t *testing.T) {
 	to, err := os.Create(filepath.Join(dir, "disk"))
 	assert.NilError(t, err)
 	defer to.Close()
-	err = unpacker(t).Disk(t.Context(), uid, files, d, to, func(int) error { return nil })
+	err = unpacker(t).Disk(t.Context(), uid, files, d, d.Size, to, func(int) error { return nil })
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("%v", err)
 	}
@@ -154,7 +154,7 @@ func TestCancel(t *testing.T) {
 	files, d := saved(t, content())
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("the pod is stopped")
-	err := unpacker(t).Disk(ctx, uid, files, d, empty(t), func(int) error {
+	err := unpacker(t).Disk(ctx, uid, files, d, d.Size, empty(t), func(int) error {
 		cancel(stopped)
 		return nil
 	})

@@ -279,6 +279,9 @@ func (c *creator) unpack(ctx context.Context, n *draft, progress func(disk strin
 	}
 	defer func() { err = errors.Join(err, n.from.release(ctx)) }()
 	m, files := n.from.manifest, c.written.Written(n.rec)
+	if err := m.CheckSizes(n.from.files); err != nil {
+		return fmt.Errorf("checkpoint: %w", unusable(err))
+	}
 	end, err := c.expanded.Turns().Take(ctx, n.rec.Sandbox.Value.GetMetadata().GetNamespace(), func() {
 		progress(checkpointProgress, expand.Progress{Waiting: true})
 	})
@@ -286,13 +289,13 @@ func (c *creator) unpack(ctx context.Context, n *draft, progress func(disk strin
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	defer end()
+	if err := c.linkMemory(ctx, n); err != nil {
+		return fmt.Errorf("checkpoint: memory: %w", unusable(err))
+	}
 	for _, d := range m.Disks {
 		if err := c.unpackDisk(ctx, n, d, files[d.Name]); err != nil {
 			return fmt.Errorf("checkpoint: disk %q: %w", d.Name, unusable(err))
 		}
-	}
-	if err := c.linkMemory(ctx, n); err != nil {
-		return fmt.Errorf("checkpoint: memory: %w", unusable(err))
 	}
 	return nil
 }
@@ -308,7 +311,7 @@ func (c *creator) linkMemory(ctx context.Context, n *draft) error {
 		return err
 	}
 	defer folder.Close()
-	release, err := c.expanded.Reserve(folder, n.from.manifest.Memory.Stored)
+	ctx, release, err := c.expanded.Reserve(ctx, folder, n.from.manifest.Memory.Stored)
 	if err != nil {
 		return err
 	}
@@ -331,12 +334,12 @@ func (c *creator) unpackDisk(ctx context.Context, n *draft, d checkpoint.Disk, p
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	release, err := c.expanded.Reserve(f, d.Size)
+	ctx, release, err := c.expanded.Reserve(ctx, f, d.Size)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := c.checkpoints.Disk(ctx, n.rec.Domain.UID, n.from.files, d, f, func(pid int) error { return c.join(n.rec, pid) }); err != nil {
+	if err := c.checkpoints.Disk(ctx, n.rec.Domain.UID, n.from.files, d, n.from.manifest.Extra(d.Name), f, func(pid int) error { return c.join(n.rec, pid) }); err != nil {
 		return err
 	}
 	want, raw := size(n.rec, d.Name)

@@ -34,6 +34,7 @@ type saved struct {
 	manifest checkpoint.Manifest
 	disk     string // the file of its disk
 	grown    int64  // added to the file's size in the manifest
+	stored   int64  // added to the compressed file's size there
 	memory   []byte // QEMU's stream; nil for one whose RAM is not shared
 }
 
@@ -88,6 +89,7 @@ func (s saved) archive(t *testing.T) (path string) {
 	d, err := w.AddDisk("disk", from)
 	assert.NilError(t, err)
 	d.Size += s.grown
+	d.Stored += s.stored
 	m.Disks = []checkpoint.Disk{d}
 	assert.NilError(t, w.Close(m))
 	return path
@@ -433,6 +435,26 @@ func TestBombLeavesSpace(t *testing.T) {
 		must(t, err)
 		if info.Size() != 0 {
 			t.Errorf("%d bytes were written", info.Size())
+		}
+		assert.DeepEqual(t, n.images.Left(), before)
+	})
+}
+
+// TestStoredIsNotBelieved: a checkpoint promises a larger file than it has, so that its disk could expand to more. Nothing is
+// promised or written for it, and it takes no turn.
+func TestStoredIsNotBelieved(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		s := n.saved(t)
+		s.stored = 1 << 10
+		n.disks.Files["disk"] = filepath.Join(n.dir, "new.qcow2")
+		before := n.images.Left()
+		for _, namespace := range []string{"other", "another"} {
+			end, err := n.images.Turns().Take(t.Context(), namespace, func() {})
+			must(t, err)
+			defer end()
+		}
+		if _, err := n.resumes(t, s.archive(t)); !errors.Is(err, checkpoint.ErrUnusable) || !strings.Contains(err.Error(), "in nodevirt-checkpoint.json") {
+			t.Errorf("%v", err)
 		}
 		assert.DeepEqual(t, n.images.Left(), before)
 	})

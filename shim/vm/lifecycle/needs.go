@@ -177,14 +177,15 @@ type ImageStore interface {
 // Expanded is the cache of expanded disks; [expand.Expander].
 type Expanded interface {
 	Collect(present func(image string) (bool, error)) error
-	Reserve(f *os.File, needs int64) (release func(), err error)
+	Reserve(ctx context.Context, f *os.File, needs int64) (_ context.Context, release func(), err error)
 	Turns() *expand.Turns
 }
 
 // Checkpoints decompresses what checkpoints have; [unpack.Unpacker].
 type Checkpoints interface {
 	// Disk writes a disk's file to an empty file, in a process of a user. It calls started before the process reads a byte.
-	Disk(ctx context.Context, uid uint32, files checkpoint.Files, d checkpoint.Disk, to *os.File, started func(pid int) error) error
+	// Extra is [checkpoint.Manifest.Extra].
+	Disk(ctx context.Context, uid uint32, files checkpoint.Files, d checkpoint.Disk, extra int64, to *os.File, started func(pid int) error) error
 }
 
 // Network connects guests to their pods; [netsetup.Setup].

@@ -15,7 +15,7 @@ func NewCheckpoints(s *Script) *Checkpoints { return &Checkpoints{script: s} }
 
 // Disk implements unpack's.
 func (c *Checkpoints) Disk(
-	ctx context.Context, _ uint32, files checkpoint.Files, d checkpoint.Disk, to *os.File, started func(pid int) error,
+	ctx context.Context, _ uint32, files checkpoint.Files, d checkpoint.Disk, _ int64, to *os.File, started func(pid int) error,
 ) error {
 	if err := c.script.enter(ctx, "Checkpoints.Disk"); err != nil {
 		return err

@@ -133,13 +133,13 @@ func (i *Images) Collect(present func(image string) (bool, error)) error {
 func (i *Images) Turns() *expand.Turns { return i.turns }
 
 // Reserve implements expand's. What is not released is left.
-func (i *Images) Reserve(f *os.File, needs int64) (release func(), err error) {
+func (i *Images) Reserve(ctx context.Context, f *os.File, needs int64) (_ context.Context, release func(), err error) {
 	if i.Free > 0 && needs > i.Free {
-		return nil, fmt.Errorf("%w: it may take %d bytes of %d", syscall.ENOSPC, needs, i.Free)
+		return nil, nil, fmt.Errorf("%w: it may take %d bytes of %d", syscall.ENOSPC, needs, i.Free)
 	}
 	owner := "space for " + f.Name()
 	i.hold(owner)
-	return func() {
+	return ctx, func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		delete(i.holders, owner)
