@@ -170,7 +170,7 @@ func trimPVC(c *corev1.PersistentVolumeClaim) {
 	labels, preallocated := c.Labels, pod.Preallocated(c)
 	c.ManagedFields, c.Labels = nil, nil
 	keepAnnotations(&c.ObjectMeta,
-		append(pod.AnnotationsOfCDI(), pod.AnnotationOrigin, pod.AnnotationFilled, pool.AnnotationPreserved, pool.AnnotationPreservedVolume))
+		append(pod.AnnotationsOfCDI(), pod.AnnotationOrigin, pod.AnnotationFilled, pool.AnnotationPreserved, pool.AnnotationPreservedVolume, pool.AnnotationAddedDisk))
 	if preallocated { // whichever annotation says so
 		metav1.SetMetaDataAnnotation(&c.ObjectMeta, pod.AnnotationPreallocation, "true")
 	}

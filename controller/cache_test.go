@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/pool"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -66,6 +68,16 @@ func TestTrimPVC(t *testing.T) {
 	trimPVC(c)
 	if len(c.Labels) != 1 || c.Labels[pod.StateLabel] != "vm" {
 		t.Errorf("the cache has the labels %v", c.Labels)
+	}
+}
+
+// TestTrimPoolsPVC: the cache keeps for which VM a pool keeps a PVC.
+func TestTrimPoolsPVC(t *testing.T) {
+	marks := map[string]string{pool.AnnotationPreserved: "web", pool.AnnotationPreservedVolume: "web-0/data", pool.AnnotationAddedDisk: "{}"}
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: maps.Clone(marks)}}
+	c.Annotations["other"] = "long"
+	if trimPVC(c); !maps.Equal(c.Annotations, marks) {
+		t.Errorf("the cache has the annotations %v", c.Annotations)
 	}
 }
 

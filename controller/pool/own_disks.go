@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,24 +98,37 @@ func (d *disks) reuse(ctx context.Context, pool *vmPool, vm *kubevirt.VirtualMac
 	}
 	for i := range all.Items {
 		pvc := &all.Items[i]
-		if pvc.Annotations[AnnotationPreserved] != pool.Name || pvc.DeletionTimestamp != nil {
+		volume := markedFor(pvc, vm)
+		if volume == "" || pvc.DeletionTimestamp != nil {
 			continue
 		}
-		for n := range vm.Spec.Template.Spec.Volumes {
-			v := &vm.Spec.Template.Spec.Volumes[n]
-			claim := pod.ClaimOf(v)
-			if pvc.Annotations[AnnotationPreservedVolume] != vm.Name+"/"+v.Name || claim == pvc.Name {
-				continue
+		if _, added := pvc.Annotations[AnnotationAddedDisk]; added {
+			if err := d.giveBack(ctx, pool, vm, pvc, volume); err != nil {
+				return err
 			}
-			at := templateOf(&vm.Spec, claim)
-			if at < 0 {
-				continue
-			}
-			vm.Spec.DataVolumeTemplates[at].Name = pvc.Name
-			v.VolumeSource = kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: pvc.Name}}
+			continue
 		}
+		v := pod.VolumeOf(&vm.Spec.Template.Spec, volume)
+		if pvc.Annotations[AnnotationPreserved] != pool.Name || v == nil || pod.ClaimOf(v) == pvc.Name {
+			continue
+		}
+		at := templateOf(&vm.Spec, pod.ClaimOf(v))
+		if at < 0 {
+			continue
+		}
+		vm.Spec.DataVolumeTemplates[at].Name = pvc.Name
+		v.VolumeSource = kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: pvc.Name}}
 	}
 	return nil
+}
+
+// markedFor returns the volume of a VM that a PVC is kept for; "" for none.
+func markedFor(pvc *corev1.PersistentVolumeClaim, vm *kubevirt.VirtualMachine) string {
+	volume, is := strings.CutPrefix(pvc.Annotations[AnnotationPreservedVolume], vm.Name+"/")
+	if !is {
+		return ""
+	}
+	return volume
 }
 
 // markVolume notes on a PVC that is kept for which volume it is.

@@ -26,14 +26,14 @@ type disks struct {
 	dataVolumes DataVolumes
 }
 
-// preserve releases the PVCs of a VM's templates, so that they outlive the VM. Each
-// step can be repeated: the mark is written first, and removed last. A PVC that the VM
-// does not own, since it was there before, gets no mark: the pool must never own it.
-func (d *disks) preserve(ctx context.Context, pool *vmPool, vm *kubevirt.VirtualMachine) error {
+// preserve releases a VM's PVCs, so that they outlive the VM. Made is the spec that the pool's revision makes of the VM. Each
+// step can be repeated: the mark is written first, and removed last. A PVC that the VM does not own, since it was there
+// before, gets no mark by which the pool would own it.
+func (d *disks) preserve(ctx context.Context, pool *vmPool, vm *kubevirt.VirtualMachine, made *kubevirt.VirtualMachineSpec) error {
 	isVM := func(o metav1.OwnerReference) bool { return o.UID == vm.UID }
 	release := func(all owners) owners { return slices.DeleteFunc(slices.Clone(all), isVM) }
-	for i := range vm.Spec.DataVolumeTemplates {
-		pvc, err := d.pvc(ctx, vm.Namespace, vm.Spec.DataVolumeTemplates[i].Name)
+	for _, claim := range claimsOf(vm) {
+		pvc, err := d.pvc(ctx, vm.Namespace, claim)
 		if err != nil {
 			return err
 		}
@@ -44,18 +44,28 @@ func (d *disks) preserve(ctx context.Context, pool *vmPool, vm *kubevirt.Virtual
 		if err != nil {
 			return err
 		}
-		if pvc.Annotations[AnnotationPreserved] != pool.Name && !slices.ContainsFunc(all, isVM) {
+		added, err := addedTo(pool, vm, made, claim)
+		if err != nil {
+			return err
+		}
+		owned := pvc.Annotations[AnnotationPreserved] == pool.Name || slices.ContainsFunc(all, isVM)
+		if !owned && added == "" {
 			continue
 		}
 		err = d.changePVC(ctx, "preserve", pvc, func() {
-			metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, AnnotationPreserved, pool.Name)
+			if owned {
+				metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, AnnotationPreserved, pool.Name)
+			}
+			if added != "" {
+				metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, AnnotationAddedDisk, added)
+			}
 			markVolume(pvc, vm)
 			pvc.OwnerReferences = release(pvc.OwnerReferences)
 		})
 		if err != nil {
 			return err
 		}
-		if name := dataVolumeOf(pvc); name != "" {
+		if name := dataVolumeOf(pvc); name != "" && owned {
 			if err := d.dataVolumes.ChangeOwners(ctx, vm.Namespace, name, release); err != nil {
 				return err
 			}
@@ -64,23 +74,36 @@ func (d *disks) preserve(ctx context.Context, pool *vmPool, vm *kubevirt.Virtual
 	return nil
 }
 
-// adoptPVCs makes VMs the owners of the PVCs that the pool preserved for them.
+// adoptPVCs makes VMs the owners of the PVCs that the pool preserved for them, and removes the marks of those that their
+// users own.
 func (d *disks) adoptPVCs(ctx context.Context, w *work) error {
 	for _, m := range w.active {
-		for i := range m.vm.Spec.DataVolumeTemplates {
-			pvc, err := d.pvc(ctx, m.vm.Namespace, m.vm.Spec.DataVolumeTemplates[i].Name)
+		for _, claim := range claimsOf(m.vm) {
+			pvc, err := d.pvc(ctx, m.vm.Namespace, claim)
 			if err != nil {
 				return err
 			}
-			if pvc == nil || pvc.Annotations[AnnotationPreserved] != w.pool.Name {
+			if pvc == nil {
 				continue
 			}
-			if err := d.adopt(ctx, m.vm, pvc); err != nil {
+			switch _, added := pvc.Annotations[AnnotationAddedDisk]; {
+			case pvc.Annotations[AnnotationPreserved] == w.pool.Name:
+				err = d.adopt(ctx, m.vm, pvc)
+			case added && markedFor(pvc, m.vm) != "":
+				err = d.changePVC(ctx, "adopt", pvc, func() { unmark(pvc) })
+			}
+			if err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+func unmark(pvc *corev1.PersistentVolumeClaim) {
+	for _, mark := range []string{AnnotationPreserved, AnnotationPreservedVolume, AnnotationAddedDisk} {
+		delete(pvc.Annotations, mark)
+	}
 }
 
 func (d *disks) adopt(ctx context.Context, vm *kubevirt.VirtualMachine, pvc *corev1.PersistentVolumeClaim) error {
@@ -97,8 +120,7 @@ func (d *disks) adopt(ctx context.Context, vm *kubevirt.VirtualMachine, pvc *cor
 		}
 	}
 	return d.changePVC(ctx, "adopt", pvc, func() {
-		delete(pvc.Annotations, AnnotationPreserved)
-		delete(pvc.Annotations, AnnotationPreservedVolume)
+		unmark(pvc)
 		if name == "" && metav1.GetControllerOf(pvc) == nil {
 			pvc.OwnerReferences = add(pvc.OwnerReferences)
 		}

@@ -30,12 +30,24 @@ func (r *Reconciler) shrink(ctx context.Context, w *work) error {
 	}
 	return replicas.Each(surplus, func(m *member) error {
 		if how.preserves {
-			if err := r.disks.preserve(ctx, w.pool, m.vm); err != nil {
+			if err := r.preserve(ctx, w.pool, m); err != nil {
 				return err
 			}
 		}
 		return r.remove(ctx, w.pool, m.vm)
 	})
+}
+
+// preserve has a VM's disks outlive it.
+func (r *Reconciler) preserve(ctx context.Context, pool *vmPool, m *member) error {
+	former, err := r.templates.former(ctx, pool, m.vm.Labels[kubevirt.VirtualMachinePoolRevisionName])
+	if err != nil {
+		return err
+	}
+	if former == nil {
+		former = new(revisionOf(pool))
+	}
+	return r.disks.preserve(ctx, pool, m.vm, new(former.specOf(pool, m.index)))
 }
 
 // leave moves VMs from the active ones to those that leave.
