@@ -74,7 +74,7 @@ func (e Evictions) Refuse(ctx context.Context, key types.NamespacedName, dryRun 
 // evacuated reports whether an eviction leaves the instance's pod and has the instance
 // leave its node. A refusal says why it can do neither.
 func evacuated(vmi *kubevirt.VirtualMachineInstance, strategy kubevirt.EvictionStrategy) (evacuate bool, refusal string) {
-	able, _ := IsMigratable(vmi)
+	able, c := IsMigratable(vmi)
 	switch strategy {
 	case kubevirt.EvictionStrategyExternal:
 		return true, ""
@@ -82,7 +82,11 @@ func evacuated(vmi *kubevirt.VirtualMachineInstance, strategy kubevirt.EvictionS
 		return able, ""
 	case kubevirt.EvictionStrategyLiveMigrate:
 		if !able {
-			return false, fmt.Sprintf("VMI %s is configured with an eviction strategy but is not live-migratable", vmi.Name)
+			refusal = fmt.Sprintf("VMI %s is configured with an eviction strategy but is not live-migratable", vmi.Name)
+			if c != nil && c.Message != "" {
+				refusal += ": " + c.Message
+			}
+			return false, refusal
 		}
 		return true, ""
 	}

@@ -11,7 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
+	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
 // TestEvictions: with the strategy External an eviction changes the instance's status
@@ -50,6 +52,41 @@ func TestEvictions(t *testing.T) {
 	}
 }
 
+// TestEvictionOfAPausedGuest: a drain says what keeps a VM on its node, also if its user has paused the guest after the drain
+// began.
+func TestEvictionOfAPausedGuest(t *testing.T) {
+	for _, evacuating := range []bool{false, true} {
+		g := newRig(t)
+		g.add(func(vmi *kubevirt.VirtualMachineInstance) {
+			vmi.Spec.EvictionStrategy = new(kubevirt.EvictionStrategyLiveMigrate)
+			vmi.Spec.Networks = []kubevirt.Network{*kubevirt.DefaultPodNetwork()}
+			vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{
+				Name: "default", InterfaceBindingMethod: kubevirt.InterfaceBindingMethod{Masquerade: new(kubevirt.InterfaceMasquerade)},
+			}}
+		})
+		g.reconcile()
+		p := g.onePod()
+		g.bind(p, "node1")
+		g.state(p, running)
+		g.reconcile()
+		e, key := Evictions{Live: g.Client}, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+		if evacuating {
+			if got, err := e.Refuse(t.Context(), key, false); err != nil || !strings.Contains(got, "triggered evacuation") {
+				t.Fatalf("%q, %v", got, err)
+			}
+		}
+		fakecluster.Change(t, g.Cluster, p, func(p *corev1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+				Type: condition.Paused, Status: corev1.ConditionTrue, Reason: condition.ReasonPausedByUser,
+			})
+		})
+		g.reconcile()
+		if got, err := e.Refuse(t.Context(), key, false); err != nil || !strings.HasSuffix(got, "unpause it first") {
+			t.Errorf("evacuating %t: %q, %v", evacuating, got, err)
+		}
+	}
+}
+
 // TestEvictionsByMigration: an instance that can be migrated stays until a migration has
 // moved it. Another one stays too, or is evicted, as its strategy says.
 func TestEvictionsByMigration(t *testing.T) {
@@ -60,7 +97,7 @@ func TestEvictionsByMigration(t *testing.T) {
 		want     string
 	}{
 		{kubevirt.EvictionStrategyLiveMigrate, true, evacuates},
-		{kubevirt.EvictionStrategyLiveMigrate, false, "VMI web is configured with an eviction strategy but is not live-migratable"},
+		{kubevirt.EvictionStrategyLiveMigrate, false, "VMI web is configured with an eviction strategy but is not live-migratable: cannot migrate VMI which does not use masquerade to connect to the pod network"},
 		{kubevirt.EvictionStrategyLiveMigrateIfPossible, true, evacuates},
 		{kubevirt.EvictionStrategyLiveMigrateIfPossible, false, ""},
 	} {
