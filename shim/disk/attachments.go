@@ -19,6 +19,7 @@ type Attachments struct {
 	reach     limiter
 	reserved  *reservations
 	processes looker
+	devices   devices
 }
 
 // Attach makes what the disks need while their VM runs, and opens the files of each
@@ -58,7 +59,7 @@ func (a *Attachments) Detach(ctx context.Context, r record.Container) error {
 	for _, k := range slices.Backward(of(r)) {
 		errs = append(errs, k.wrap("detach", a.kinds.of(k).detach(ctx, k)))
 	}
-	errs = append(errs, a.reach.Allow(ctx, r.Domain.UID, nil))
+	errs = append(errs, removeNodes(a.devices, r.ID), a.reach.Allow(ctx, r.Domain.UID, nil))
 	return errors.Join(errs...)
 }
 

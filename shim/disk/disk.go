@@ -110,6 +110,7 @@ func New(o Options) *Disks {
 	kinds := newKinds(o, files, registry, imports, volumes)
 	attachments := &Attachments{
 		kinds: kinds, volumes: volumes, files: files, reach: o.Reach, reserved: reserved, processes: o.processes,
+		devices: o.devices,
 	}
 	return &Disks{
 		Maker: &Maker{kinds: kinds, images: o.Unpacker, volumes: volumes, reserved: reserved, processes: o.processes, devices: o.devices}, Attachments: attachments, Exports: exports, Imports: imports,

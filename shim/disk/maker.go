@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
@@ -60,21 +58,9 @@ func (m *Maker) Release(ctx context.Context, id string, disks []vmspec.Disk) err
 	return errors.Join(append(errs, m.images.Release(ctx, id))...)
 }
 
-// RemoveNodes removes the nodes of block devices that a VM without a record had, once its QEMU has ended. [Attachments.Detach]
-// removes those of a VM whose disks are known.
-func (m *Maker) RemoveNodes(id string) error {
-	nodes, err := m.devices.nodes(nodePrefix(id))
-	if err != nil {
-		return fmt.Errorf("list the VM's nodes of devices: %w", err)
-	}
-	var errs []error
-	for _, node := range nodes {
-		if err := os.Remove(node); !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
+// RemoveNodes removes the nodes of block devices that a VM without a record had, once its QEMU has ended.
+// [Attachments.Detach] removes those of a VM with a record.
+func (m *Maker) RemoveNodes(id string) error { return removeNodes(m.devices, id) }
 
 // TakeTime reports whether Create may take longer than a call does.
 func (m *Maker) TakeTime(r record.Container) bool {

@@ -119,3 +119,18 @@ func (b blockPVC) node(k Disk) string { return b.devices.path(nodePrefix(k.VM.ID
 
 // nodePrefix begins the names of a VM's nodes of devices.
 func nodePrefix(id string) string { return "nodevirt-" + id + "-" }
+
+// removeNodes removes a VM's nodes of devices, whichever disks they are of: its record may be an old one.
+func removeNodes(d devices, id string) error {
+	nodes, err := d.nodes(nodePrefix(id))
+	if err != nil {
+		return fmt.Errorf("list the VM's nodes of devices: %w", err)
+	}
+	var errs []error
+	for _, node := range nodes {
+		if err := os.Remove(node); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -82,22 +82,28 @@ func TestDeviceOfAnUnknownGuest(t *testing.T) {
 	}
 }
 
-// TestRemoveNodes: what a VM without a record had of block devices goes, and nothing of another VM.
+// TestRemoveNodes: what a VM had of block devices goes, and nothing of another VM, whether the VM has no record, or an old one
+// without a disk that the VM has got since.
 func TestRemoveNodes(t *testing.T) {
-	n := newNode(t)
-	dev := fakeDevices{filepath.Join(n.dir, "dev")}
-	for _, name := range []string{nodePrefix("a") + "root", nodePrefix("a") + "data", nodePrefix("ab") + "root"} {
-		if err := dev.makeNode(dev.path(name), 7, 0, 0); err != nil {
-			t.Fatal(err)
+	for name, remove := range map[string]func(n *node) error{
+		"without a record": func(n *node) error { return n.Maker.RemoveNodes("a") },
+		"detach":           func(n *node) error { return n.Attachments.Detach(t.Context(), record.Container{ID: "a"}) },
+	} {
+		n := newNode(t)
+		dev := fakeDevices{filepath.Join(n.dir, "dev")}
+		for _, name := range []string{nodePrefix("a") + "root", nodePrefix("a") + "data", nodePrefix("ab") + "root"} {
+			if err := dev.makeNode(dev.path(name), 7, 0, 0); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	for range 2 { // what has gone is no error
-		if err := n.Maker.RemoveNodes("a"); err != nil {
-			t.Fatal(err)
+		for range 2 { // what has gone is no error
+			if err := remove(n); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	left, err := dev.nodes("nodevirt-")
-	if err != nil || len(left) != 1 || filepath.Base(left[0]) != nodePrefix("ab")+"root" {
-		t.Errorf("left: %v, %v", left, err)
+		left, err := dev.nodes("nodevirt-")
+		if err != nil || len(left) != 1 || filepath.Base(left[0]) != nodePrefix("ab")+"root" {
+			t.Errorf("%s: left: %v, %v", name, left, err)
+		}
 	}
 }

@@ -74,7 +74,7 @@ func nodeWrites() []write {
 		{"disk.openWhole", "OpenFile"}, {"disk.openOverlay", "OpenFile"}, {"disk.kernelDevices.open", "OpenFile"}, {"disk.exportFiles.record", "WriteFile"},
 		{"disk.exportFiles.removeRecord", "Remove"}, {"disk.exportFiles.remove", "RemoveAll"}, {"disk.Imports.Add", "WriteFile"}, {"disk.Imports.Remove", "Remove"},
 		{"disk.overISCSI.unserve", "Remove"}, {"disk.Keeper.removeStray", "Remove"}, {"disk.metricsDisk", "Create"}, {"disk.writeCephConfig", "WriteFile"},
-		{"disk.blockPVC.removeNode", "Remove"}, {"disk.Maker.RemoveNodes", "Remove"}, {"disk.joining", "Create"}, {"save.Saves.checkpoint", "OpenFile"}, {"save.Saves.checkpoint", "Rename"},
+		{"disk.blockPVC.removeNode", "Remove"}, {"disk.removeNodes", "Remove"}, {"disk.joining", "Create"}, {"save.Saves.checkpoint", "OpenFile"}, {"save.Saves.checkpoint", "Rename"},
 		{"save.Saves.discard", "Remove"}, {"save.Saves.writeVolume", "Create"}, {"save.Saves.complete", "Rename"}, {"memorydump.Dumps.create", "Create"},
 		{"memorydump.Dumps.remove", "Remove"}, {"backup.Backups.create", "Create"}, {"backup.Backups.create", "Remove"}, {"backup.Backups.remove", "Remove"},
 		{"move.sources.begin", "Remove"}, {"move.targets.listen", "Remove"},

@@ -152,11 +152,7 @@ func (c *recovery) removeLost(ctx context.Context, v *table.VM) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, undoTime)
 	defer cancel()
-	if err := errors.Join(c.undefine(ctx, r.ID), c.disks.RemoveNodes(r.ID)); err != nil {
-		return err
-	}
-	c.table.ForgetRefused(v)
-	if err := errors.Join(c.sweepRun(ctx), c.releaseStrayDisks(ctx), c.records.RemoveUnrecorded(c.table.Knows)); err != nil {
+	if err := c.removeLeft(ctx, r.ID, v); err != nil {
 		return err
 	}
 	if r.Sandbox.Value != nil {
@@ -172,20 +168,6 @@ func (c *recovery) removeLost(ctx context.Context, v *table.VM) error {
 func errIf(is bool, err error) error {
 	if is {
 		return err
-	}
-	return nil
-}
-
-// undefine removes the domain of a container, if libvirt has one.
-func (c *recovery) undefine(ctx context.Context, id string) error {
-	domains, err := c.observer.Domains(ctx)
-	if err != nil {
-		return err
-	}
-	for _, d := range domains {
-		if d.ContainerID == id {
-			return c.domains.Undefine(ctx, d.UUID)
-		}
 	}
 	return nil
 }

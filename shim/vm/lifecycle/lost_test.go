@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -82,7 +83,7 @@ func TestLostRecord(t *testing.T) {
 				if strings.Contains(name, "cannot read") || strings.Contains(name, "old one") {
 					return // its record stays until the administrator decides
 				}
-				if n.table.Knows(id) || n.libvirt.Status(r.Domain.UUID) != "" || n.table.Refusals.Any() {
+				if n.table.Knows(id) || n.libvirt.Status(r.Domain.UUID) != "" || n.table.Refusals.Any() || n.attached(id) {
 					t.Error("it is there after its end")
 				}
 				if left := n.images.Left(); len(left) > 0 {
@@ -145,8 +146,8 @@ func TestLostRecordOfAnEndedGuest(t *testing.T) {
 		time.Sleep(time.Minute)
 		n.libvirt.SetAway(false)
 		time.Sleep(time.Hour)
-		if n.libvirt.Status(r.Domain.UUID) != "" || n.table.Knows(id) || n.network.Server(id) != 0 || n.network.Has(id, "bridge") {
-			t.Errorf("domain %q, known: %t, networks %v are left", n.libvirt.Status(r.Domain.UUID), n.table.Knows(id), n.network.Left())
+		if n.libvirt.Status(r.Domain.UUID) != "" || n.table.Knows(id) || n.network.Server(id) != 0 || n.network.Has(id, "bridge") || n.attached(id) {
+			t.Errorf("domain %q, known: %t, networks %v, disks %v are left", n.libvirt.Status(r.Domain.UUID), n.table.Knows(id), n.network.Left(), n.disks.Left())
 		}
 		if n.libvirt.Status(kept.Domain.UUID) != domain.StatusRunning || n.rec(t, other).State != record.Running {
 			t.Errorf("the other VM is %s", n.rec(t, other).State)
@@ -178,6 +179,35 @@ func TestLostRecordOfAForgottenGuest(t *testing.T) {
 			t.Errorf("left: %v", left)
 		}
 	})
+}
+
+// TestLostRecordOfAnUndefinedGuest: its domain has gone, too, so that its folder, or a disk of its image, leads to the rest.
+func TestLostRecordOfAnUndefinedGuest(t *testing.T) {
+	for name, lead := range map[string]func(n *node, id string){
+		"folder": func(n *node, id string) { _ = n.images.Release(context.Background(), id) },
+		"image":  func(n *node, id string) { _ = os.RemoveAll(n.store.ContainerDir(id)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onNode(t, func(t *testing.T, n *node) {
+				id, other := n.started(t, "pod"), n.started(t, "other")
+				r := n.rec(t, id)
+				must(t, os.MkdirAll(n.store.ContainerDir(id), 0o700))
+				n.end()
+				n.libvirt.Kill(n.libvirt.Forget(r.Domain.UUID))
+				n.store.Lose(id)
+				lead(n, id)
+				n.join()
+				must(t, n.Recover(t.Context()))
+				n.run(t)
+				if n.attached(id) || !n.attached(other) {
+					t.Errorf("nodes of devices: %v", n.disks.Left())
+				}
+				if _, err := os.Stat(n.store.ContainerDir(id)); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("its folder: %v", err)
+				}
+			})
+		})
+	}
 }
 
 // TestLostGuestIsRemovedLater: what it left is removed once libvirtd answers.

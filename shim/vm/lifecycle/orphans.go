@@ -119,7 +119,22 @@ func (c *recovery) knowsNetwork(id string) bool {
 	})
 }
 
-// releaseStrayDisks releases the disks of containers without a record.
+// removeFolders removes the folders of containers without a record. A folder whose nodes of devices could not be removed
+// stays, since nothing else leads to them.
+func (c *recovery) removeFolders() error {
+	var errs []error
+	keep := func(id string) bool {
+		if c.table.Knows(id) {
+			return true
+		}
+		err := c.disks.RemoveNodes(id)
+		errs = append(errs, err)
+		return err != nil
+	}
+	return errors.Join(append([]error{c.records.RemoveUnrecorded(keep)}, errs...)...)
+}
+
+// releaseStrayDisks releases the disks of containers without a record, and removes their nodes of devices.
 func (c *recovery) releaseStrayDisks(ctx context.Context) error {
 	owners, err := c.images.Owners(ctx)
 	if err != nil {
@@ -132,7 +147,7 @@ func (c *recovery) releaseStrayDisks(ctx context.Context) error {
 			continue
 		}
 		c.log.Info("releasing a disk that no container holds", "container", id)
-		errs = append(errs, c.images.Release(ctx, owner))
+		errs = append(errs, c.disks.RemoveNodes(id), c.images.Release(ctx, owner))
 	}
 	return errors.Join(errs...)
 }
@@ -161,7 +176,8 @@ func (c *recovery) removeStrayDomains(ctx context.Context) {
 	}
 }
 
-// removeStrayDomain undefines a domain once its guest has ended. It leaves a guest that runs alone.
+// removeStrayDomain removes a domain, and what else its container left, once its guest has ended. It leaves a guest that
+// runs alone.
 func (c *recovery) removeStrayDomain(ctx context.Context, d domain.Info) (done bool, err error) {
 	all, err := c.witness.Processes()
 	if err != nil {
@@ -176,16 +192,41 @@ func (c *recovery) removeStrayDomain(ctx context.Context, d domain.Info) (done b
 	ctx, cancel := context.WithTimeout(ctx, undoTime)
 	defer cancel()
 	switch state, err := c.observer.State(ctx, d.UUID); {
-	case errors.Is(err, domain.ErrNotFound):
-		return true, nil
+	case errors.Is(err, domain.ErrNotFound): // the rest of it may be there
 	case err != nil:
 		return false, err
 	case state.Status != domain.StatusShutoff:
 		return false, nil // libvirt has yet to see that its QEMU has ended
 	}
-	if err := c.domains.Undefine(ctx, d.UUID); err != nil {
+	if err := c.removeLeft(ctx, d.ContainerID, nil); err != nil {
 		return false, err
 	}
 	c.log.Info("the domain of a guest without a record is removed: the guest has ended", "domain", d.Name, "container", d.ContainerID)
 	return true, nil
+}
+
+// removeLeft removes what a container without a record left, once its guest has ended, and what else no container has. v is
+// the container as which the guest was shown, nil if it was not.
+func (c *recovery) removeLeft(ctx context.Context, id string, v *table.VM) error {
+	if err := errors.Join(c.undefine(ctx, id), c.disks.RemoveNodes(id)); err != nil {
+		return err
+	}
+	if v != nil {
+		c.table.ForgetRefused(v)
+	}
+	return errors.Join(c.sweepRun(ctx), c.releaseStrayDisks(ctx), c.removeFolders())
+}
+
+// undefine removes the domain of a container, if libvirt has one.
+func (c *recovery) undefine(ctx context.Context, id string) error {
+	domains, err := c.observer.Domains(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range domains {
+		if d.ContainerID == id {
+			return c.domains.Undefine(ctx, d.UUID)
+		}
+	}
+	return nil
 }

@@ -98,7 +98,7 @@ func (c *recovery) run(ctx context.Context) error {
 	if containers, err = c.lost(ctx, containers); err != nil {
 		return err
 	}
-	if err := c.records.RemoveUnrecorded(c.table.Knows); err != nil {
+	if err := c.removeFolders(); err != nil {
 		c.log.Error("removing folders without a record failed", "error", err)
 	}
 	c.limitReach(ctx, containers)
