@@ -4,8 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/nodevirt/nodevirt/internal/bounds"
+	"github.com/nodevirt/nodevirt/shim/forks"
 )
 
 // setting is a line of a unit.
@@ -76,6 +80,27 @@ func TestUnitsAreConfined(t *testing.T) {
 				t.Errorf("%s: more capabilities: %s", path, s.value)
 			}
 		}
+	}
+}
+
+// TestShimsMemory: the kernel slows the shim down before its memory is the VMs', and not while it is within its bounds, on a
+// node of 4 GiB.
+func TestShimsMemory(t *testing.T) {
+	const node = 4 << 30
+	var share int64
+	for _, s := range unit(t, "nodevirt-shim.service") {
+		if s.section == "[Service]" && s.key == "MemoryHigh" {
+			percent, err := strconv.Atoi(strings.TrimSuffix(s.value, "%"))
+			if err != nil || !strings.HasSuffix(s.value, "%") {
+				t.Fatalf("MemoryHigh=%s is no share of the node", s.value)
+			}
+			share = node / 100 * int64(percent)
+		}
+	}
+	const heap = 128 << 20 // with 100 VMs, by docs/sizing.md
+	within := int64(node/forks.Share + bounds.Inputs + bounds.Outlines + bounds.Screenshots*bounds.Screenshot + heap)
+	if share < within || share > node/2 {
+		t.Errorf("MemoryHigh is %d bytes of %d; the bounds are %d", share, node, within)
 	}
 }
 

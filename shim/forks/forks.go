@@ -44,9 +44,9 @@ const (
 	MaxOutlines = bounds.Outlines
 	// NamespaceOutlines bounds the outlines of the streams of a namespace, in bytes.
 	NamespaceOutlines = bounds.NamespaceOutlines
-	// share is the part of the node's memory that all RAM together may have: a fourth. namespaceShare is the part of
+	// Share is the part of the node's memory that all RAM together may have: a fourth. namespaceShare is the part of
 	// that which the RAM of one namespace may have: a half.
-	share          = 4
+	Share          = 4
 	namespaceShare = 2
 	// minShare is the least RAM, in bytes, that a namespace may have of a smaller limit.
 	minShare = 1 << 20
@@ -58,7 +58,7 @@ func Limit() (int64, error) {
 	if err := unix.Sysinfo(&info); err != nil {
 		return 0, fmt.Errorf("read the size of the node's memory: %w", err)
 	}
-	return int64(info.Totalram) * int64(info.Unit) / share, nil
+	return int64(info.Totalram) * int64(info.Unit) / Share, nil
 }
 
 // Store has the memory of checkpoints. Its methods may be called from any goroutine.
