@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,30 +28,31 @@ import (
 const sharedVMI = `{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "a", "labels": {"app": "a"}},
 	"spec": {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}}}`
 
-// preset returns one that selects an instance, with a number of bytes.
-func preset(n, bytes int) unstructured.Unstructured {
+// preset returns one that selects an instance, with a number of bytes and of elements of lists.
+func preset(n, bytes, elements int) unstructured.Unstructured {
 	values := []any{"a"}
-	for i := range bytes / 60 {
-		values = append(values, fmt.Sprintf("%060d", i))
+	for i := range elements {
+		values = append(values, strconv.Itoa(i))
 	}
 	return unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"name": fmt.Sprintf("preset-%03d", n)},
 		"spec": map[string]any{
 			"selector": map[string]any{"matchExpressions": []any{map[string]any{"key": "app", "operator": "In", "values": values}}},
 			"domain":   map[string]any{"firmware": map[string]any{"serial": "x"}},
+			"notes":    strings.Repeat("x", bytes),
 		},
 	}}
 }
 
 // TestPresetsAreBounded: more presets than admission compares refuse the namespace's instances, and are not all read.
 func TestPresetsAreBounded(t *testing.T) {
-	for name, row := range map[string]struct{ number, bytes int }{
-		"number": {admission.MaxPresets + 1, 1}, "bytes": {10, admission.MaxPresetBytes / 9},
+	for name, row := range map[string]struct{ number, bytes, elements int }{
+		"number": {admission.MaxPresets + 1, 1, 1}, "bytes": {10, admission.MaxPresetBytes / 9, 1}, "elements": {10, 1, bounds.Elements / 9},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var all []unstructured.Unstructured
 			for n := range row.number {
-				all = append(all, preset(n, row.bytes))
+				all = append(all, preset(n, row.bytes, row.elements))
 			}
 			answer := newRig(t, all...).ask(t, admission.PathDefault, []byte(sharedVMI), nil)
 			if answer.Allowed || !strings.Contains(answer.Result.Message, "delete some, or use instance types") {
@@ -247,6 +249,14 @@ func TestElementsAreBounded(t *testing.T) {
 		}
 		if answer := r.ask(t, path, vm(bounds.Elements), nil); answer.Allowed || strings.Contains(answer.Result.Message, "elements together") {
 			t.Errorf("%s: %+v", path, answer.Result)
+		}
+		// Wherever they are: a VirtualMachineSnapshotContent has a VM in its spec.
+		for _, k := range kinds.All() {
+			object := fmt.Appendf(nil, `{"apiVersion":"%s","kind":"%s","metadata":{"name":"a","namespace":"b"},"spec":{"source":{"virtualMachine":{"spec":{"a":[0%s]}}}}}`,
+				k.Version, k.Name(), strings.Repeat(",0", bounds.Elements))
+			if answer := r.ask(t, path, object, nil); answer.Allowed || !strings.Contains(answer.Result.Message, "have 8193 elements together") {
+				t.Errorf("%s: %s: %+v", path, k.Name(), answer.Result)
+			}
 		}
 	}
 }

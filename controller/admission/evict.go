@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 
@@ -10,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/nodevirt/nodevirt/controller/decode"
 )
 
 // PathEvict is the path of the webhook that decides on evictions of VMs' pods.
@@ -22,7 +23,7 @@ type Evictions func(ctx context.Context, pod types.NamespacedName, dryRun bool) 
 // the caller tries again.
 func (w Webhooks) evict(ctx context.Context, request admission.Request) admission.Response {
 	var eviction policyv1.Eviction
-	if err := json.Unmarshal(request.Object.Raw, &eviction); err != nil {
+	if err := decode.JSON(request.Object.Raw, &eviction); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("read the eviction: %w", err))
 	}
 	dryRun := request.DryRun != nil && *request.DryRun

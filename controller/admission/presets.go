@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/internal/bounds"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -33,8 +34,8 @@ const (
 )
 
 // errTooManyPresets says that a namespace has more than admission compares.
-var errTooManyPresets = fmt.Errorf("the namespace has more than %d VirtualMachineInstancePresets, or %d KiB of them: "+
-	"delete some, or use instance types and preferences", MaxPresets, MaxPresetBytes>>10)
+var errTooManyPresets = fmt.Errorf("the namespace has more than %d VirtualMachineInstancePresets, %d KiB of them, or %d "+
+	"elements of their lists: delete some, or use instance types and preferences", MaxPresets, MaxPresetBytes>>10, bounds.Elements)
 
 // annotationApplied, followed by a preset's name, is the key of the annotation that
 // an instance gets for each applied preset. Its value is KubeVirt's API version.
@@ -194,9 +195,10 @@ type presetDomain struct {
 
 // selecting are the presets that select labels.
 type selecting struct {
-	labels        map[string]string
-	found         []presetDomain
-	number, bytes int // of all presets so far
+	labels map[string]string
+	found  []presetDomain
+
+	number, bytes, elements int // of all presets so far
 }
 
 // add adds those of a page.
@@ -208,7 +210,8 @@ func (s *selecting) add(page []unstructured.Unstructured) error {
 		}
 		s.number++
 		s.bytes += len(text)
-		if s.number > MaxPresets || s.bytes > MaxPresetBytes {
+		s.elements += decode.Elements(text)
+		if s.number > MaxPresets || s.bytes > MaxPresetBytes || s.elements > bounds.Elements {
 			return errTooManyPresets
 		}
 		if err := s.addOne(page[i], text); err != nil {
@@ -220,7 +223,7 @@ func (s *selecting) add(page []unstructured.Unstructured) error {
 
 func (s *selecting) addOne(preset unstructured.Unstructured, text []byte) error {
 	var spec struct{ Selector metav1.LabelSelector }
-	if err := json.Unmarshal(text, &spec); err != nil {
+	if err := decode.JSON(text, &spec); err != nil {
 		return err
 	}
 	selector, err := metav1.LabelSelectorAsSelector(&spec.Selector)

@@ -15,7 +15,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/nodevirt/nodevirt/controller/config"
-	"github.com/nodevirt/nodevirt/internal/bounds"
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
@@ -61,12 +61,12 @@ func newReview(request admission.Request, kinds map[string]Rules) (*Review, erro
 	if !ok {
 		return nil, fmt.Errorf("kind %s: not one of those that this webhook decides on", request.Kind.Kind)
 	}
+	if err := decode.Check(request.Object.Raw); err != nil {
+		return nil, fmt.Errorf("decode object: %w", err)
+	}
 	r := &Review{request: request, rules: rules}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(request.Object.Raw, &r.Object); err != nil {
 		return nil, fmt.Errorf("decode object: %w", err)
-	}
-	if n := elements(r.Object); n > bounds.Elements {
-		return nil, fmt.Errorf("the object's lists have %d elements together, and at most %d are supported", n, bounds.Elements)
 	}
 	var object struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`
@@ -82,22 +82,6 @@ func newReview(request admission.Request, kinds map[string]Rules) (*Review, erro
 		return nil, fmt.Errorf("decode old object: %w", err)
 	}
 	return r, nil
-}
-
-// elements counts the elements of all lists of a tree.
-func elements(tree any) (n int) {
-	switch tree := tree.(type) {
-	case Tree:
-		for _, part := range tree {
-			n += elements(part)
-		}
-	case []any:
-		n = len(tree)
-		for _, part := range tree {
-			n += elements(part)
-		}
-	}
-	return n
 }
 
 // untouched reports whether an update changes nothing that is checked. Finalizers

@@ -2,12 +2,13 @@ package admission
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/nodevirt/nodevirt/controller/decode"
 )
 
 // PathUpload is the path of the webhook that decides on PVCs which are created for an upload.
@@ -22,7 +23,7 @@ type Uploads func(ctx context.Context, namespace string) (bool, error)
 // upload refuses a PVC for an upload that nothing would take: virtctl would wait for minutes, and leave an empty PVC.
 func (w Webhooks) upload(ctx context.Context, request admission.Request) admission.Response {
 	var pvc metav1.PartialObjectMetadata
-	if err := json.Unmarshal(request.Object.Raw, &pvc); err != nil {
+	if err := decode.JSON(request.Object.Raw, &pvc); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("read the PVC: %w", err))
 	}
 	if _, asks := pvc.Annotations[annotationUpload]; !asks {

@@ -10,6 +10,8 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	groups "kubevirt.io/api/instancetype"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/decode"
 )
 
 // MissingError says that an object does not exist yet. The VM can start once it
@@ -47,14 +49,14 @@ func (m matcher) decode(revision *appsv1.ControllerRevision, into *Types) error 
 		Kind, APIVersion string
 		Spec             json.RawMessage
 	}
-	if err := json.Unmarshal(revision.Data.Raw, &object); err != nil {
+	if err := decode.JSON(revision.Data.Raw, &object); err != nil {
 		return fmt.Errorf("ControllerRevision %s: %w", revision.Name, err)
 	}
 	group, _, _ := strings.Cut(object.APIVersion, "/")
 	if group != groups.GroupName || object.Kind != m.kind && object.Kind != m.clusterKind {
 		return fmt.Errorf("ControllerRevision %s is no revision of a %s or a %s", revision.Name, m.kind, m.clusterKind)
 	}
-	if err := json.Unmarshal(object.Spec, m.spec(into)); err != nil {
+	if err := decode.JSON(object.Spec, m.spec(into)); err != nil {
 		return fmt.Errorf("ControllerRevision %s: %w", revision.Name, err)
 	}
 	return nil

@@ -2,7 +2,6 @@ package instancetype
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	api "kubevirt.io/api/instancetype/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
@@ -148,7 +148,7 @@ func keep(
 // sameSpec reports whether two objects, in JSON, have the same spec.
 func sameSpec(a, b []byte) bool {
 	var one, other struct{ Spec any }
-	return json.Unmarshal(a, &one) == nil && json.Unmarshal(b, &other) == nil && reflect.DeepEqual(one, other)
+	return decode.JSON(a, &one) == nil && decode.JSON(b, &other) == nil && reflect.DeepEqual(one, other)
 }
 
 // fromObject makes a revision of the object, with KubeVirt's name and labels.

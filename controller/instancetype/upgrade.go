@@ -15,6 +15,8 @@ import (
 	groups "kubevirt.io/api/instancetype"
 	api "kubevirt.io/api/instancetype/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/decode"
 )
 
 // Upgrade copies revisions that early versions of KubeVirt made, which have no version in
@@ -62,7 +64,7 @@ func Upgrade(
 // those that are made today.
 func upgraded(vm *kubevirt.VirtualMachine, old *appsv1.ControllerRevision) (*appsv1.ControllerRevision, error) {
 	var object map[string]any
-	if err := json.Unmarshal(old.Data.Raw, &object); err != nil {
+	if err := decode.JSON(old.Data.Raw, &object); err != nil {
 		return nil, fmt.Errorf("ControllerRevision %s: %w", old.Name, err)
 	}
 	object["apiVersion"] = api.SchemeGroupVersion.String()

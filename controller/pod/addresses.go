@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -27,7 +28,7 @@ func AskForAddresses(p *corev1.Pod, s *kubevirt.VirtualMachineInstanceSpec, of f
 		return nil
 	}
 	var asked []network
-	if err := json.Unmarshal([]byte(text), &asked); err != nil {
+	if err := decode.JSON([]byte(text), &asked); err != nil {
 		return fmt.Errorf("metadata.annotations[%s]: %w", AnnotationNetworks, err)
 	}
 	number, changed := 0, false

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -52,7 +53,7 @@ type PluggedCard struct {
 func CardsOf(vmi *kubevirt.VirtualMachineInstance) (Cards, bool) {
 	var all Cards
 	text, has := vmi.Annotations[AnnotationCards]
-	return all, has && json.Unmarshal([]byte(text), &all) == nil
+	return all, has && decode.JSON([]byte(text), &all) == nil
 }
 
 // CardOf returns the network card of a name; nil if a spec has none.

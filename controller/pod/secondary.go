@@ -2,12 +2,12 @@ package pod
 
 import (
 	"cmp"
-	"encoding/json"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -20,7 +20,7 @@ func Replaceable(s *kubevirt.VirtualMachineInstanceSpec, n kubevirt.Network) boo
 // OtherNetworks reports whether an instance names another network for a card than the card's pod has asked Multus for.
 func OtherNetworks(vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) bool {
 	var asked []network
-	if json.Unmarshal([]byte(p.Annotations[AnnotationNetworks]), &asked) != nil {
+	if decode.JSON([]byte(p.Annotations[AnnotationNetworks]), &asked) != nil {
 		return false
 	}
 	number := 0

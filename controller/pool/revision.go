@@ -17,6 +17,7 @@ import (
 	api "kubevirt.io/api/pool/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
@@ -114,7 +115,7 @@ func (t *revisions) former(ctx context.Context, pool *vmPool, name string) (*rev
 		return nil, err
 	}
 	var content struct{ Spec revision }
-	if err := json.Unmarshal(have.Data.Raw, &content); err != nil {
+	if err := decode.JSON(have.Data.Raw, &content); err != nil {
 		return nil, fmt.Errorf("decode ControllerRevision %s: %w; delete it", name, err)
 	}
 	if content.Spec.Template == nil {

@@ -14,6 +14,7 @@ import (
 	api "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/controller/diskguard"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
@@ -46,7 +47,7 @@ func replacements(rs *api.VirtualMachineRestore) (map[string]replacement, error)
 	if text == "" {
 		return all, nil
 	}
-	if err := json.Unmarshal([]byte(text), &all); err != nil {
+	if err := decode.JSON([]byte(text), &all); err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", annotationReplaced, err)
 	}
 	return all, nil

@@ -26,6 +26,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/vm"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
+	"github.com/nodevirt/nodevirt/internal/bounds"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -688,6 +689,26 @@ func TestPatchesCopy(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, err := Patched(vm, patches[:3]); err != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestPatchesElements: patches give a VM no more elements of lists than an author, and each text is one operation.
+func TestPatchesElements(t *testing.T) {
+	vm := &kubevirt.VirtualMachine{Spec: kubevirt.VirtualMachineSpec{Template: new(kubevirt.VirtualMachineInstanceTemplateSpec)}}
+	const add = `{"op": "add", "path": "/spec/template/spec/tolerations", "value": [{}%s]}`
+	half := fmt.Sprintf(add, strings.Repeat(", {}", bounds.Elements/2))
+	copied := []string{half, `{"op": "copy", "from": "/spec/template/spec/tolerations", "path": "/spec/template/spec/domain/devices/disks"}`}
+	for want, patches := range map[string][]string{
+		"have 8194 elements together": {fmt.Sprintf(add, strings.Repeat(", {}", bounds.Elements))},
+		"spec.patches[1] makes the VM too large: the lists have 8194 elements together": copied,
+		"1 texts have 2 operations": {`{"op": "test", "path": ""}, {"op": "test", "path": ""}`},
+	} {
+		if _, err := Patched(vm, patches); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if made, err := Patched(vm, copied[:1]); err != nil || len(made.Spec.Template.Spec.Tolerations) != bounds.Elements/2+1 {
 		t.Errorf("%v", err)
 	}
 }

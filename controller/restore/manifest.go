@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"fmt"
 	"strings"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
@@ -8,6 +9,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
 
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/shim/fields"
 )
@@ -85,5 +87,13 @@ func CheckPatches(at *field.Path, patches []string) field.ErrorList {
 
 // decodePatches reads the operations of a JSON patch, each of which is a text.
 func decodePatches(all []string) (jsonpatch.Patch, error) {
-	return jsonpatch.DecodePatch([]byte("[" + strings.Join(all, ",") + "]"))
+	text := []byte("[" + strings.Join(all, ",") + "]")
+	if err := decode.Check(text); err != nil {
+		return nil, err
+	}
+	patch, err := jsonpatch.DecodePatch(text)
+	if err == nil && len(patch) != len(all) {
+		err = fmt.Errorf("%d texts have %d operations", len(all), len(patch))
+	}
+	return patch, err
 }

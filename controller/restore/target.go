@@ -20,6 +20,7 @@ import (
 	api "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/snapshot"
 	"github.com/nodevirt/nodevirt/controller/vm"
@@ -114,9 +115,12 @@ func Patched(of *kubevirt.VirtualMachine, patches []string) (*kubevirt.VirtualMa
 		if len(text) > bounds.Object { // each copy could double it
 			return nil, fmt.Errorf("spec.patches[%d] makes the VM larger than %d KiB: copy less", n, bounds.Object>>10)
 		}
+		if err := decode.Check(text); err != nil {
+			return nil, fmt.Errorf("spec.patches[%d] makes the VM too large: %w: copy less", n, err)
+		}
 	}
 	changed := new(kubevirt.VirtualMachine)
-	if err := json.Unmarshal(text, changed); err != nil {
+	if err := decode.JSON(text, changed); err != nil {
 		return nil, fmt.Errorf("spec.patches: the result is no VirtualMachine: %w", err)
 	}
 	if changed.Name != of.Name || changed.Namespace != of.Namespace {

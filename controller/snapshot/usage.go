@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -10,6 +9,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
@@ -31,7 +31,10 @@ func (u usage) of(ctx context.Context, w *work) (*kubevirt.VirtualMachine, error
 			return nil, fmt.Errorf("read ControllerRevision %s: %w", key, err)
 		}
 		var data struct{ Spec kubevirt.VirtualMachineSpec }
-		if err := json.Unmarshal(revision.Data.Raw, &data); err != nil || data.Spec.Template == nil {
+		if err := decode.JSON(revision.Data.Raw, &data); err != nil {
+			return nil, fmt.Errorf("ControllerRevision %s is of no VM: %w", key, err)
+		}
+		if data.Spec.Template == nil {
 			return nil, fmt.Errorf("ControllerRevision %s is of no VM", key)
 		}
 		started = &data.Spec

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/decode"
 )
 
 // call is a request for a subresource.
@@ -29,7 +31,7 @@ const maxBody = 512 << 10
 func (c *call) body(into any) error {
 	text, err := io.ReadAll(http.MaxBytesReader(c.w, c.Body, maxBody))
 	if err == nil && len(text) > 0 {
-		err = json.Unmarshal(text, into)
+		err = decode.JSON(text, into)
 	}
 	if err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("can not unmarshal Request body to struct, error: %v", err))

@@ -12,6 +12,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
@@ -76,11 +77,11 @@ func withoutPlacement(spec any) any {
 // disks copied.
 func withoutMoved(r *admission.Review, before, after any) (was, is any) {
 	var status kubevirt.VirtualMachineInstanceStatus
-	if decode(r.Old["status"], &status) != nil || len(status.MigratedVolumes) == 0 {
+	if typed(r.Old["status"], &status) != nil || len(status.MigratedVolumes) == 0 {
 		return before, after
 	}
 	var now kubevirt.VirtualMachineInstanceSpec
-	if decode(after, &now) != nil {
+	if typed(after, &now) != nil {
 		return before, after
 	}
 	moved := map[string]bool{}
@@ -139,7 +140,7 @@ func differences(at *field.Path, a, b any) []*field.Path {
 // link or another secondary network, and does. The check of the whole spec compares them with the maximums.
 func changing(before, after any) []string {
 	var old, now kubevirt.VirtualMachineInstanceSpec
-	if decode(before, &old) != nil || decode(after, &now) != nil {
+	if typed(before, &old) != nil || typed(after, &now) != nil {
 		return nil
 	}
 	var paths []string
@@ -176,10 +177,11 @@ func changing(before, after any) []string {
 	return paths
 }
 
-func decode(tree, into any) error {
+// typed decodes a part of an object into a type of the API.
+func typed(tree, into any) error {
 	text, err := json.Marshal(tree)
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(text, into)
+	return decode.JSON(text, into)
 }

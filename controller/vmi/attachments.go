@@ -1,12 +1,12 @@
 package vmi
 
 import (
-	"encoding/json"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -23,7 +23,7 @@ func attachments(p *corev1.Pod) map[int]kubevirt.VirtualMachineInstanceNetworkIn
 		MAC       string   `json:"mac"`
 	}
 	// A pod's author may write anything there: no decision depends on it.
-	_ = json.Unmarshal([]byte(p.Annotations[AnnotationNetworkStatus]), &reported)
+	_ = decode.JSON([]byte(p.Annotations[AnnotationNetworkStatus]), &reported)
 	all := map[int]kubevirt.VirtualMachineInstanceNetworkInterface{}
 	for i := 1; i <= len(reported); i++ {
 		name := "net" + strconv.Itoa(i)

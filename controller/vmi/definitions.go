@@ -2,7 +2,6 @@ package vmi
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/controller/foreign"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -106,7 +106,7 @@ func readDefinition(text string) definition {
 		plugin
 		Plugins []plugin `json:"plugins"`
 	}
-	if json.Unmarshal([]byte(text), &config) != nil {
+	if decode.JSON([]byte(text), &config) != nil {
 		return definition{}
 	}
 	for _, p := range append(config.Plugins, config.plugin) {

@@ -1,12 +1,12 @@
 package vmi
 
 import (
-	"encoding/json"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -37,7 +37,7 @@ func keptMAC(p *corev1.Pod, card string) string {
 		return ""
 	}
 	var spec kubevirt.VirtualMachineInstanceSpec
-	if json.Unmarshal([]byte(p.Annotations[vmspec.AnnotationVMI]), &spec) != nil {
+	if decode.JSON([]byte(p.Annotations[vmspec.AnnotationVMI]), &spec) != nil {
 		return ""
 	}
 	for _, one := range spec.Domain.Devices.Interfaces {
