@@ -123,7 +123,7 @@ func trimGuest(p *corev1.Pod) {
 	p.Labels = nil
 	users := []string{
 		vmi.AnnotationNetworkStatus, pod.AnnotationEvictionInProgress, pod.AnnotationBackupHook, pod.AnnotationNetworks,
-		pod.AnnotationStartCards, pod.AnnotationReserved,
+		pod.AnnotationStartCards, pod.AnnotationReserved, pod.AnnotationPrimaryClaim,
 	}
 	reserved := []string{
 		vmi.AnnotationNoGuest, vmspec.AnnotationNetworkDisks, vmspec.AnnotationCopiedVolumes, pod.AnnotationLinks,

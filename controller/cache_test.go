@@ -21,10 +21,14 @@ import (
 func TestTrimPod(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 		pod.AnnotationEvictionInProgress: "true", pod.AnnotationReserved: "1048576", "other": "long",
+		pod.AnnotationPrimaryClaim: "web.default",
 	}}}
 	trimPod(p)
 	if _, has := p.Annotations[pod.AnnotationEvictionInProgress]; !has {
 		t.Error("the cache has no mark of an eviction in progress")
+	}
+	if p.Annotations[pod.AnnotationPrimaryClaim] == "" {
+		t.Error("the cache has no IPAMClaim, which a migration's target names, too")
 	}
 	if p.Annotations[pod.AnnotationReserved] != "1048576" {
 		t.Error("the cache does not have what is QEMU's")

@@ -89,9 +89,17 @@ func keyOf(namespace, name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: namespace, Name: name}
 }
 
+// ovn is the type of OVN-Kubernetes' plug-in for secondary networks.
+const ovn = "ovn-k8s-cni-overlay"
+
 // plugin is what matters of the configuration of a CNI plug-in.
 type plugin struct {
-	IPAM struct {
+	Type string `json:"type"`
+	// Subnets are those of which OVN-Kubernetes gives addresses, PersistentIPs has it give a VM's pods the same ones, by an
+	// IPAMClaim.
+	Subnets       string `json:"subnets"`
+	PersistentIPs bool   `json:"allowPersistentIPs"`
+	IPAM          struct {
 		Type string `json:"type"`
 	} `json:"ipam"`
 	Capabilities struct {
@@ -110,10 +118,12 @@ func readDefinition(text string) definition {
 		return definition{}
 	}
 	for _, p := range append(config.Plugins, config.plugin) {
-		switch p.IPAM.Type {
-		case "host-local":
+		switch {
+		case p.Type == ovn && p.Subnets != "" && !p.PersistentIPs:
+			return definition{ipam: p.Type + " without allowPersistentIPs"}
+		case p.IPAM.Type == "host-local":
 			return definition{ipam: p.IPAM.Type, ips: p.Capabilities.IPs}
-		case "whereabouts": // gives no address on request
+		case p.IPAM.Type == "whereabouts": // gives no address on request
 			return definition{ipam: p.IPAM.Type}
 		}
 	}
@@ -148,7 +158,7 @@ func (d *definitions) ownAddress(ctx context.Context, vmi *kubevirt.VirtualMachi
 			return false
 		}
 		why = fmt.Sprintf("cannot migrate VMI: network %s gives each pod a separate address (IPAM %s), and the guest has its pod's: "+
-			`leave addresses to guests (no IPAM), or use an IPAM plug-in with the capability "ips"`, n.Multus.NetworkName, of.ipam)
+			`leave addresses to guests (no IPAM), use an IPAM plug-in with the capability "ips", or OVN-Kubernetes' allowPersistentIPs`, n.Multus.NetworkName, of.ipam)
 		return true
 	})
 	return why, err
@@ -166,8 +176,11 @@ func (m *Pods) MissingNetwork(ctx context.Context, vmi *kubevirt.VirtualMachineI
 }
 
 // KeepAddresses has the target of a migration ask for the addresses that the source's pod has on secondary networks, where
-// those give pods the addresses that they ask for.
+// those give pods the addresses that they ask for, or by the source's IPAMClaims.
 func (m *Pods) KeepAddresses(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, target, source *corev1.Pod) error {
+	if err := pod.CopyClaims(target, source); err != nil {
+		return err
+	}
 	has := map[string][]string{}
 	for _, one := range attachments(source) {
 		has[one.PodInterfaceName] = one.IPs

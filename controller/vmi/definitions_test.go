@@ -24,6 +24,10 @@ const (
 	onRequest   = `{"plugins": [{"type": "bridge", "capabilities": {"ips": true}, "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}]}`
 	static      = `{"type": "bridge", "ipam": {"type": "static", "addresses": [{"address": "10.1.0.9/24"}]}}`
 	free        = `{"type": "bridge", "ipam": {}}`
+	layer2      = `{"cniVersion": "0.3.1", "type": "ovn-k8s-cni-overlay", "topology": "layer2", "name": "lan", "netAttachDefName": "default/lan"`
+	ovnNoIPAM   = layer2 + `}`
+	ovnOwn      = layer2 + `, "subnets": "10.1.0.0/24"}`
+	ovnClaims   = layer2 + `, "subnets": "10.1.0.0/24", "allowPersistentIPs": true}`
 )
 
 // define makes a network of Multus with a configuration.
@@ -61,6 +65,9 @@ func TestOwnAddress(t *testing.T) {
 	}{
 		"host-local":            {hostLocal, bridge, "IPAM host-local"},
 		"whereabouts":           {whereabouts, bridge, "IPAM whereabouts"},
+		"OVN, no IPAM":          {ovnNoIPAM, bridge, ""},
+		"OVN":                   {ovnOwn, bridge, "ovn-k8s-cni-overlay without allowPersistentIPs"},
+		"OVN, persistent IPs":   {ovnClaims, bridge, ""},
 		"addresses on request":  {onRequest, bridge, ""},
 		"the same address":      {static, bridge, ""},
 		"no addresses":          {free, bridge, ""},
@@ -119,6 +126,27 @@ func TestKeepAddresses(t *testing.T) {
 		assert.NilError(t, json.Unmarshal([]byte(target.Annotations[pod.AnnotationNetworks]), &asked))
 		assert.Equal(t, fmt.Sprint(asked[0].IPs), want)
 	}
+}
+
+// TestKeepClaims: the target of a migration names the IPAMClaims that KubeVirt's IPAM extension gave the source's pod, each on
+// its interface and network.
+func TestKeepClaims(t *testing.T) {
+	g := newRig(t)
+	g.define("lan", ovnClaims)
+	const primary = "k8s.ovn.org/primary-udn-ipamclaim"
+	vmi := onNetwork("lan", kubevirt.InterfaceBindingMethod{Bridge: new(kubevirt.InterfaceBridge)})
+	source := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+		pod.AnnotationNetworks: `[{"name": "lan", "namespace": "default", "interface": "net1", "ipam-claim-reference": "web.lan"}, {"name": "old", "interface": "net2", "ipam-claim-reference": "web.old"}]`,
+		primary:                "web.default",
+	}}}
+	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+		pod.AnnotationNetworks: `[{"name":"lan","interface":"net1"},{"name":"new","interface":"net2"}]`,
+	}}}
+	assert.NilError(t, g.r.Pods.KeepAddresses(t.Context(), vmi, target, source))
+	assert.Equal(t, target.Annotations[pod.AnnotationNetworks], `[{"name":"lan","interface":"net1","ipam-claim-reference":"web.lan"},{"name":"new","interface":"net2"}]`)
+	assert.Equal(t, target.Annotations[primary], "web.default")
+	delete(source.Annotations, pod.AnnotationNetworks) // a source without networks changes nothing
+	assert.NilError(t, g.r.Pods.KeepAddresses(t.Context(), vmi, target, source))
 }
 
 // TestRefusedMoves: a VM whose last migration was refused for its addresses, and a guest that a user has paused, do not migrate.
