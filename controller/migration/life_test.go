@@ -229,6 +229,46 @@ func TestAddressMoves(t *testing.T) {
 	}
 }
 
+// TestSourceHearsOfTheEnd: a migration whose target's pod had a network, and never waited for the guest, ends with an order to
+// the source, which announces the guest again. It ends without an answer, too.
+func TestSourceHearsOfTheEnd(t *testing.T) {
+	for name, tt := range map[string]struct {
+		do   func(*rig)
+		want bool
+	}{
+		"no node": {func(*rig) {}, false},
+		"timeout": {func(g *rig) { g.bind("node2") }, true},
+		"deaf":    {func(g *rig) { g.bind("node2"); g.nodes.fail[order.Cancel] = errors.New("no route to host") }, true},
+		"cancel": {func(g *rig) {
+			g.bind("node2")
+			if err := g.Delete(t.Context(), g.migration()); err != nil {
+				t.Fatal(err)
+			}
+		}, true},
+		"the target dies": {func(g *rig) { g.bind("node2"); g.end(g.target(), 1, "Error") }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			g.running()
+			g.to(kubevirt.MigrationScheduling)
+			tt.do(g)
+			g.now = g.target().CreationTimestamp.Add(pendingFor + time.Second)
+			g.settle()
+			if got := g.nodes.gave(order.Cancel); got != tt.want {
+				t.Errorf("orders %v", g.nodes.orders)
+			}
+			if s := g.vmi().Status.MigrationState; s == nil || !s.Failed {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// bind does the scheduler's work for the target's pod.
+func (g *rig) bind(node string) {
+	fakecluster.Change(g.t, g.Cluster, g.target(), func(p *corev1.Pod) { p.Spec.NodeName = node })
+}
+
 // TestFailures: whatever fails before the target has the guest, the instance runs on in
 // its pod, the target's pod goes, and the migration says why.
 func TestFailures(t *testing.T) {

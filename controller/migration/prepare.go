@@ -30,7 +30,7 @@ func (r *Reconciler) prepare(ctx context.Context, w work, reached func()) (ctrl.
 	case w.sourceState.Ended:
 		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Migration failed vmi shutdown during migration.")
 	case w.targetState.Ended || w.target.DeletionTimestamp != nil:
-		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Migration failed because target pod shutdown during migration")
+		return ctrl.Result{}, r.giveUp(ctx, w, "Migration failed because target pod shutdown during migration")
 	}
 	source, err := r.orders.identify(ctx, w)
 	if err != nil {
@@ -83,7 +83,7 @@ func (r *Reconciler) unprepared(ctx context.Context, w work, reached func(), why
 	}
 	reason := "Failed to prepare the migration: " + why.Error()
 	if w.m.Status.Phase != kubevirt.MigrationTargetReady {
-		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, reason)
+		return ctrl.Result{}, r.giveUp(ctx, w, reason)
 	}
 	if err := r.statuses.write(ctx, w.m, func() { w.m.Status.MigrationState.FailureReason = reason }); err != nil {
 		return ctrl.Result{}, err

@@ -40,13 +40,13 @@ func limitOf(m *kubevirt.VirtualMachineInstanceMigration, annotation string, usu
 func (r *Reconciler) schedule(ctx context.Context, w work) (ctrl.Result, error) {
 	switch {
 	case cancelled(w.m):
-		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, reasonCancelled)
+		return ctrl.Result{}, r.giveUp(ctx, w, reasonCancelled)
 	case w.sourceState.Ended:
 		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Migration failed vmi shutdown during migration.")
 	case w.target == nil:
 		return r.create(ctx, w)
 	case w.targetState.Ended || w.target.DeletionTimestamp != nil:
-		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Migration failed because target pod shutdown during migration")
+		return ctrl.Result{}, r.giveUp(ctx, w, "Migration failed because target pod shutdown during migration")
 	}
 	waits, err := r.mount(ctx, w)
 	if err != nil {
@@ -72,7 +72,16 @@ func (r *Reconciler) schedule(ctx context.Context, w work) (ctrl.Result, error) 
 	if age < limit {
 		return ctrl.Result{RequeueAfter: limit - age}, nil // the pod's events trigger the next step
 	}
-	return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, fmt.Sprintf("Target pod %s timed out after %s: it %s", w.target.Name, limit, clip(why)))
+	return ctrl.Result{}, r.giveUp(ctx, w, fmt.Sprintf("Target pod %s timed out after %s: it %s", w.target.Name, limit, clip(why)))
+}
+
+// giveUp ends a migration before its source has begun. The source hears of it, if it can: CNI may have announced the guest's
+// addresses at the target's pod, and the source announces them again.
+func (r *Reconciler) giveUp(ctx context.Context, w work, reason string) error {
+	if w.target != nil && w.target.Spec.NodeName != "" && !w.sourceState.Ended {
+		_, _ = r.orders.ask(ctx, w.m, w.source, order.Cancel, named(w.m)) // it ends without an answer, too
+	}
+	return r.outcomes.fail(ctx, w.m, w.vmi, reason)
 }
 
 // mount has the target's node, as soon as there is one, mount the volumes that the VM has got. It returns

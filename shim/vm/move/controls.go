@@ -97,8 +97,12 @@ func (m *Moves) cancel(ctx context.Context, v *table.VM, a order.Migration) (ord
 		}
 		unknown.State, unknown.Reason, unknown.Ended = string(handover.Refused), errCancelled.Error(), true
 	}
-	if one, err := m.node.known(v, a.Migration); err == nil {
+	one, err := m.node.known(v, a.Migration)
+	if err == nil {
 		one.stop(errCancelled)
+	}
+	if v.Record().Incoming == "" && (err != nil || one.ends() == nil) {
+		m.node.o.Life().Announce(v) // the target's pod may have announced itself, and the copy has not begun
 	}
 	return m.about(v, a, unknown)
 }

@@ -453,6 +453,28 @@ func TestSourceAnnounces(t *testing.T) {
 	assert.Assert(t, announced()[2])
 }
 
+// TestSourceAnnouncesAfterACancel: the source announces its guest when a migration ends before its copy has begun: the target's
+// pod, which CNI has announced, may never have been ready.
+func TestSourceAnnouncesAfterACancel(t *testing.T) {
+	for identified, want := range map[bool][]bool{false: {true}, true: {true, true}} {
+		r := newRig(t)
+		v := r.vm(t, "a", "")
+		r.guest(t, v, domain.ReasonNone)
+		if identified {
+			if _, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: uid}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := do[order.Report](t, r, v, order.Cancel, order.Migration{Migration: uid}); err != nil {
+			t.Fatal(err)
+		}
+		r.mu.Lock()
+		got := slices.Clone(r.announced)
+		r.mu.Unlock()
+		assert.DeepEqual(t, got, want)
+	}
+}
+
 // TestEndBeforeTheOrder: a container that waits and got no order can be stopped.
 func TestEndBeforeTheOrder(t *testing.T) {
 	r := newRig(t)
