@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,7 +20,7 @@ import (
 
 // Census is what there is in a node, by kind: "process", "mount", "link" (of the node's own
 // network namespace), "netns", "pod" (links, addresses and nftables within a pod's namespace),
-// "nftables" (tables, chains and rules), "cgroup", "lease", "snapshot", "domain" (files that libvirtd keeps of each), "secret" (that it keeps for disks), "target" (of tgtd, where that runs), and
+// "nftables" (tables, chains and rules), "device" (nodes in /dev of VMs), "cgroup", "lease", "snapshot", "domain" (files that libvirtd keeps of each), "secret" (that it keeps for disks), "target" (of tgtd, where that runs), and
 // "file" (of the shim's folders: records, overlays, sockets). A test takes one before and one
 // after, and compares.
 type Census map[string][]string
@@ -76,6 +77,7 @@ func (n *Node) Leftovers(ctx context.Context) (Census, error) {
 		"netns":    n.namespaces,
 		"pod":      n.podNetworks,
 		"nftables": n.rules,
+		"device":   n.devices,
 		"cgroup":   func(context.Context) ([]string, error) { return ownCgroups(n.o.Name) },
 		"lease":    n.leases,
 		"snapshot": n.snapshots,
@@ -131,6 +133,18 @@ func (n *Node) process(pid string) map[string]string {
 		fields[key] = strings.TrimSpace(value)
 	}
 	return fields
+}
+
+// devices are the nodes in /dev, which all nodes of a machine share, of VMs that this node's shim has logged.
+func (n *Node) devices(context.Context) ([]string, error) {
+	all, err := filepath.Glob("/dev/nodevirt-*-*")
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	log := n.LogTail(Shim, math.MaxInt)
+	return slices.DeleteFunc(all, func(path string) bool {
+		return !strings.Contains(log, strings.Split(filepath.Base(path), "-")[1])
+	}), nil
 }
 
 func (n *Node) mounts(context.Context) ([]string, error) {

@@ -29,3 +29,13 @@ table inet empty {
 		"table inet empty",
 	})
 }
+
+// TestProxys: of a cluster's kube-proxy nothing is compared, and all that it would hide of others is.
+func TestProxys(t *testing.T) {
+	for line, passed := range map[string]bool{
+		"table ip kube-proxy": true, "table ip6 kube-proxy: chain service-ABC-default/web/tcp/": true,
+		"table ip nat: chain CNI-0123": false, "table ip nat: chain POSTROUTING: jump kube-proxy": false, "table ip kube-proxy2": false,
+	} {
+		assert.Equal(t, proxys.MatchString(line), passed, line)
+	}
+}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -17,5 +18,5 @@ func (n *Node) PowerOff(ctx context.Context) error {
 	if err := n.end(ctx); err != nil {
 		return fmt.Errorf("cut the power of node %s: %w", n.o.Name, err)
 	}
-	return removeCgroups(ctx, n.o.Name)
+	return errors.Join(n.removeDevices(), removeCgroups(ctx, n.o.Name))
 }

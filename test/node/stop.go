@@ -42,6 +42,9 @@ func (n *Node) Stop(ctx context.Context) error {
 	if err := n.end(ctx); err != nil {
 		return fmt.Errorf("end node %s: %w", n.o.Name, err)
 	}
+	if err := n.removeDevices(); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(n.o.run()); err != nil {
 		return fmt.Errorf("empty folder: %w", err)
 	}
@@ -103,6 +106,15 @@ func (n *Node) end(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("wait for process %d: %w", n.PID(), context.Cause(ctx))
+}
+
+// removeDevices removes the nodes in /dev of VMs that were killed with the node: a machine's /dev ends with its power.
+func (n *Node) removeDevices() error {
+	all, err := n.devices(context.Background())
+	for _, path := range all {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
 }
 
 func (n *Node) detach() error {
