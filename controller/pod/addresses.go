@@ -41,8 +41,8 @@ func CopyClaims(target, source *corev1.Pod) error {
 	changed := false
 	for i := range asked {
 		for _, one := range theirs {
-			if same := one.Interface == asked[i].Interface && one.Name == asked[i].Name; same && asked[i].Claim == "" && one.Claim != "" {
-				asked[i].Claim, changed = one.Claim, true
+			if same := one.Interface == asked[i].Interface && one.Name == asked[i].Name; same && asked[i].IPAMClaim == "" && one.IPAMClaim != "" {
+				asked[i].IPAMClaim, changed = one.IPAMClaim, true
 			}
 		}
 	}

@@ -27,8 +27,8 @@ type network struct {
 	MAC string `json:"mac,omitempty"`
 	// IPs are the addresses that the pod asks for.
 	IPs []string `json:"ips,omitempty"`
-	// Claim is the IPAMClaim of a VM whose pods have the same addresses, one after the other, as OVN-Kubernetes gives them.
-	Claim string `json:"ipam-claim-reference,omitempty"`
+	// IPAMClaim names that of a VM whose pods have the same addresses, one after the other, as OVN-Kubernetes gives them.
+	IPAMClaim string `json:"ipam-claim-reference,omitempty"`
 	// Arguments are for a network binding plug-in.
 	Arguments map[string]string `json:"cni-args,omitempty"`
 }
