@@ -260,6 +260,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		Tracing:        traces,
 		Logger:         log,
 		NodeStops:      shutdown.New(log).Underway,
+		NodeBooted:     shutdown.Booted,
 		RuntimeHandler: c.Handler,
 		NodeCPUs:       nodeCPUs,
 		NodeCPU:        nodeCPU,

@@ -203,6 +203,8 @@ func (v view) why() string {
 		return v.lostContainer()
 	case v.unhealthy && c != nil && c.Terminated != nil:
 		return fmt.Sprintf("The VM's liveness probe failed, and the guest did not shut down in its grace period: exit code %d", c.Terminated.ExitCode)
+	case c != nil && c.Terminated != nil && c.Terminated.Reason == condition.ReasonNodeShutdown:
+		return fmt.Sprintf("The VirtualMachineInstance ended with its node %s: %s", v.pod.Spec.NodeName, ofVM(c.Terminated.Message))
 	case c != nil && c.Terminated != nil:
 		return fmt.Sprintf("The VirtualMachineInstance crashed: exit code %d, %s: %s",
 			c.Terminated.ExitCode, c.Terminated.Reason, ofVM(c.Terminated.Message))

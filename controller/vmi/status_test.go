@@ -99,11 +99,13 @@ func TestWhy(t *testing.T) {
 		v    view
 		want string
 	}{
-		"pod gone":       {view{gone: true}, "The pod is gone"},
-		"node gone":      {seen(goneNode, corev1.PodRunning, running), "Node n is gone"},
-		"drained":        {drained, "its pod was deleted: EvictionByEvictionAPI: drain"},
-		"deleted":        {deleted(seen(readyNode, corev1.PodFailed, crashed)), "powered off (exit code 137): its pod was deleted."},
-		"crashed":        {seen(readyNode, corev1.PodFailed, crashed), "crashed: exit code 137, Error"},
+		"pod gone":  {view{gone: true}, "The pod is gone"},
+		"node gone": {seen(goneNode, corev1.PodRunning, running), "Node n is gone"},
+		"drained":   {drained, "its pod was deleted: EvictionByEvictionAPI: drain"},
+		"deleted":   {deleted(seen(readyNode, corev1.PodFailed, crashed)), "powered off (exit code 137): its pod was deleted."},
+		"crashed":   {seen(readyNode, corev1.PodFailed, crashed), "crashed: exit code 137, Error"},
+		"ended with its node": {seen(readyNode, corev1.PodFailed, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			Reason: "NodeShutdown", ExitCode: 137, Message: "the node restarted"}}), "ended with its node n: the node restarted"},
 		"out of service": {seen(taintedOut, corev1.PodRunning, running), "Node n was declared out of service."},
 		"evicted":        {evicted, "The pod failed: Evicted: the node was low on memory"},
 		"never started":  {seen(readyNode, corev1.PodFailed), "removed before its guest started"},

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // TestUnderway: one answer is enough, and none is a node that runs on.
@@ -47,4 +48,15 @@ func TestUnderwayEnds(t *testing.T) {
 			t.Error("the caller's end was taken for the answer")
 		}
 	})
+}
+
+// TestBooted: the node booted before the test, and once.
+func TestBooted(t *testing.T) {
+	first := Booted()
+	if first.IsZero() || !first.Before(time.Now()) {
+		t.Fatalf("booted at %s", first)
+	}
+	if again := Booted(); again.Sub(first).Abs() > time.Second {
+		t.Errorf("booted at %s and at %s", first, again)
+	}
 }

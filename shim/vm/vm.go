@@ -102,6 +102,8 @@ type Options struct {
 	Logger      *slog.Logger
 	// NodeStops reports whether the node shuts down; nil for a node that never does.
 	NodeStops func(context.Context) bool
+	// NodeBooted returns when the node booted; nil or zero if that is not known.
+	NodeBooted func() time.Time
 
 	// RuntimeHandler is CRI's name of the VMs' handler.
 	RuntimeHandler string
@@ -213,7 +215,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Domains: o.Driver.Lifecycle, Observer: o.Driver.Observer, Processes: o.Driver.Processes, Witness: processes,
 		Memory: o.Driver.Balloon, Sizes: o.Driver.Sizes, Connection: o.Driver.Connection, Host: o.Driver.Host,
 		Describer: describer, Files: files, Forks: o.Forks, Layout: paths, Metrics: o.Metrics, Tracing: o.Tracing, Logger: o.Logger,
-		NodeStops: o.NodeStops, RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
+		NodeStops: o.NodeStops, NodeBooted: o.NodeBooted, RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
 		RunFolders: func() error { return errors.Join(o.RunFolders(), paths.Make()) },
 	})
 	hotplugs := hotplug.New(hotplug.Options{

@@ -39,6 +39,7 @@ type ends struct {
 	metrics    *metrics.Metrics
 	layout     layout.Layout
 	nodeStops  func(context.Context) bool
+	nodeBooted func() time.Time
 	records    Records
 	log        *slog.Logger
 
@@ -64,10 +65,13 @@ func newEnds(o Options, down *teardown, p *pending) *ends {
 		table: o.Table, domains: o.Domains, observer: o.Observer, processes: o.Processes, witness: o.Witness, libvirtd: o.Connection,
 		disks: o.DiskMaker, groups: o.Groups, agents: o.Agents, conditions: o.Conditions,
 		events: o.Events, owned: ownership{o.Pods, o.Observer, o.Domains, o.Logger}, moves: o.Moves, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
-		nodeStops: o.NodeStops, records: o.Records, down: down, pending: p, errors: newDiskErrors(o),
+		nodeStops: o.NodeStops, nodeBooted: o.NodeBooted, records: o.Records, down: down, pending: p, errors: newDiskErrors(o),
 	}
 	if e.nodeStops == nil {
 		e.nodeStops = func(context.Context) bool { return false }
+	}
+	if e.nodeBooted == nil {
+		e.nodeBooted = func() time.Time { return time.Time{} }
 	}
 	e.of.New = func(*table.VM) *endState { return &endState{} }
 	e.disputes = &disputes{witness: o.Witness, conditions: o.Conditions, tasks: o.Tasks, log: o.Logger, of: &e.of, settle: e.settle}
@@ -142,6 +146,9 @@ func (e *ends) finish(ctx context.Context, v *table.VM, r record.Container, reas
 	}
 	end := endingOf(reason, r.Domain.Name, func() bool { return e.oomKilled(r) }, state.unserved.Load, state.panicked.Load, state.unwatched.Load,
 		func() bool { return e.nodeStops(ctx) })
+	if end == unexpected(r.Domain.Name) && r.StartedAt.Before(e.nodeBooted()) {
+		end = endedWithNode()
+	}
 	if state.noTPM.Load() && end.reason == reasonError && reason != domain.ReasonDestroyed {
 		end.message += "; swtpm had ended before, and QEMU ends when such a guest is reset"
 	}

@@ -55,6 +55,34 @@ func TestGuestEnds(t *testing.T) {
 	}
 }
 
+// TestEndWithTheNode: QEMU did not crash if the node lost power, was reset or reinstalled since the guest started. An end
+// whose reason libvirt knows keeps it.
+func TestEndWithTheNode(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason        domain.Reason
+		booted        time.Duration // after the guest's start
+		code          int32
+		word, message string
+	}{
+		"reset":                   {domain.ReasonCrashed, time.Minute, 137, "NodeShutdown", "the node restarted without shutting the VM down"},
+		"booted before":           {domain.ReasonCrashed, -time.Minute, 137, "Error", "QEMU ended unexpectedly"},
+		"powered off, by libvirt": {domain.ReasonDestroyed, time.Minute, 137, "Error", "the VM was powered off"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onNode(t, func(t *testing.T, n *node) {
+				n.run(t)
+				id := n.started(t, "pod")
+				r := n.rec(t, id)
+				n.booted = r.StartedAt.Add(c.booted)
+				n.libvirt.End(r.Domain.UUID, c.reason)
+				time.Sleep(time.Millisecond)
+				n.wantEnd(t, id, c.code, c.word, c.message)
+				must(t, n.Remove(t.Context(), id))
+			})
+		})
+	}
+}
+
 // TestEndWithPluggedDisks: the disks that a VM got while it ran, and the dump of its memory, end
 // with its guest.
 func TestEndWithPluggedDisks(t *testing.T) {

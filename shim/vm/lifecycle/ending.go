@@ -68,5 +68,15 @@ func endingOf(reason domain.Reason, name string, oomKilled, unserved, panicked, 
 	if nodeStops() {
 		return ending{codeKilled, reasonShutdown, "the VM was ended because its node shut down"}
 	}
+	return unexpected(name)
+}
+
+// unexpected is an end of which nothing says more.
+func unexpected(name string) ending {
 	return ending{codeKilled, reasonError, "QEMU ended unexpectedly: see libvirt's log of domain " + name}
+}
+
+// endedWithNode is that of a guest that ran when its node lost power, was reset or reinstalled.
+func endedWithNode() ending {
+	return ending{codeKilled, reasonShutdown, "the node restarted without shutting the VM down"}
 }

@@ -66,6 +66,8 @@ type Options struct {
 
 	// NodeStops reports whether the node shuts down; nil for a node that never does.
 	NodeStops func(context.Context) bool
+	// NodeBooted returns when the node booted; nil or zero if that is not known.
+	NodeBooted func() time.Time
 	// RuntimeHandler is CRI's name of the VMs' handler.
 	RuntimeHandler string
 	// DiskMode is the mode of registry disks whose pods set none.
