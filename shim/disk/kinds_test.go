@@ -37,6 +37,28 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// TestWrittenFilesAreTheContainers: a checkpoint's disks replace the content of these files. None is on a user's volume, whichever
+// kind of volume the disk is of.
+func TestWrittenFilesAreTheContainers(t *testing.T) {
+	n := newNode(t)
+	r := record.Container{ID: "a", Disks: map[string]record.Disk{}}
+	for source := range n.Maker.kinds {
+		for _, block := range []bool{false, true} {
+			name := fmt.Sprintf("%s-%t", source, block)
+			r.Spec.Disks = append(r.Spec.Disks, vmspec.Disk{Name: name, Source: source, Block: block, Host: filepath.Join(n.dir, "volumes", name)})
+		}
+	}
+	written := n.Attachments.Written(r)
+	if len(written) == 0 {
+		t.Error("no disk is written")
+	}
+	for name, path := range written {
+		if !strings.HasPrefix(path, filepath.Join(n.dir, "containers", "a")+"/") {
+			t.Errorf("disk %s is at %s", name, path)
+		}
+	}
+}
+
 // container makes a container with a disk, up to its record.
 func (n *node) container(t *testing.T, id string, disks ...vmspec.Disk) record.Container {
 	t.Helper()

@@ -63,6 +63,14 @@ func writes() []write {
 		{"vmstate.TPMState.copy", "OpenFile", true, "an unfinished copy of a TPM's file", "the guest has come to this node, which locks its state", "vmstate.TestAdopt"},
 		{"vmstate.TPMState.copy", "Rename", true, "the former file of the same TPM", whole, "vmstate.TestAdopt"},
 		{"vmstate.TPMState.Adopt", "Remove", true, "files of the TPM's former state", "all files of the state that has come are on the volume", "vmstate.TestAdopt"},
+		{"lifecycle.creator.unpackDisk", "OpenFile", true, "the new files of a container that is made from a checkpoint", "they are in the container's folder, also if the archive names a volume's disk", "disk.TestWrittenFilesAreTheContainers"},
+		{"lifecycle.creator.unpackDisk", "Truncate", true, "the same", "the same", "disk.TestWrittenFilesAreTheContainers"},
+		{"checkpoint.offsetWriter.Write", "WriteAt", true, "a new archive of a checkpoint", "disk.createIn's, or the shim's own O_EXCL", "save.TestToVolume"},
+		{"checkpoint.Writer.head", "WriteAt", true, "the same", "the same", "save.TestToVolume"},
+		{"checkpoint.Writer.Close", "WriteAt", true, "the same", "the same", "save.TestToVolume"},
+		{"checkpoint.Writer.Close", "Truncate", true, "the same", "the same", "save.TestToVolume"},
+		{"tpm.TPMs.Keep", "RemoveAll", true, "the state of a TPM that came with a guest", "adopt has put all of it on the VM's volume; a link to the volume is not followed", "tpm.TestKeep"},
+		{"tpm.TPMs.Remove", "RemoveAll", true, "the folder of a TPM, with a link to the state on the VM's volume", "RemoveAll follows no link", "tpm.TestState"},
 	}, nodeWrites()...)
 }
 
@@ -78,6 +86,14 @@ func nodeWrites() []write {
 		{"save.Saves.discard", "Remove"}, {"save.Saves.writeVolume", "Create"}, {"save.Saves.complete", "Rename"}, {"memorydump.Dumps.create", "Create"},
 		{"memorydump.Dumps.remove", "Remove"}, {"backup.Backups.create", "Create"}, {"backup.Backups.create", "Remove"}, {"backup.Backups.remove", "Remove"},
 		{"move.sources.begin", "Remove"}, {"move.targets.listen", "Remove"},
+		{"checkpoint.sparse", "Truncate"}, {"checkpoint.sparse", "WriteAt"}, {"lifecycle.Lifecycle.RemoveIn", "Remove"}, {"lifecycle.creator.join", "Create"},
+		{"lifecycle.creator.makeFiles", "Create"}, {"lifecycle.creator.ownFiles", "Create"}, {"lifecycle.creator.prepare", "Remove"}, {"lifecycle.cutLog", "Truncate"},
+		{"lifecycle.ends.discard", "Remove"}, {"lifecycle.recovery.removeLost", "Remove"}, {"lifecycle.recovery.sweepRun", "Remove"}, {"lifecycle.recovery.sweepRun", "RemoveAll"},
+		{"lifecycle.start.adjustOOMScore", "WriteFile"}, {"lifecycle.start.followConsole", "OpenFile"}, {"lifecycle.start.makeDisplay", "Mkdir"}, {"lifecycle.start.makeGroup", "Create"},
+		{"lifecycle.start.resumeDomain", "Remove"}, {"lifecycle.teardown.finishConsole", "Remove"}, {"lifecycle.teardown.removeDisplay", "RemoveAll"},
+		{"lifecycle.teardown.removeDomain", "RemoveAll"}, {"lifecycle.teardown.removeFilesystems", "Remove"}, {"lifecycle.teardown.removeGroup", "Remove"},
+		{"lifecycle.teardown.removeTPM", "Remove"}, {"tpm.TPMs.Keep", "Remove"}, {"tpm.TPMs.Keep", "Rename"}, {"tpm.TPMs.Start", "OpenFile"}, {"tpm.TPMs.Start", "Remove"},
+		{"tpm.TPMs.Sweep", "Remove"}, {"tpm.TPMs.makeFolders", "Mkdir"}, {"tpm.TPMs.makeFolders", "RemoveAll"}, {"tpm.makeOwned", "Mkdir"},
 	} {
 		all = append(all, write{place: one[0], verb: one[1], what: "the node's own file, or one by the rows above", checked: root})
 	}
@@ -86,7 +102,7 @@ func nodeWrites() []write {
 
 // packages are those that reach users' volumes.
 func packages() []string {
-	return []string{"../../imageunpack/persist", ".", "../vmstate", "../vm/save", "../vm/memorydump", "../vm/backup", "../vm/move", "../vm/hotplug"}
+	return []string{"../../imageunpack/persist", ".", "../vmstate", "../vm/save", "../vm/memorydump", "../vm/backup", "../vm/move", "../vm/hotplug", "../vm/lifecycle", "../checkpoint", "../tpm"}
 }
 
 // TestWrites: each place that may delete, replace or shorten a file of a user's volume is in the table, and each row has its
