@@ -275,6 +275,9 @@ func sparse(to *os.File, from io.Reader) error {
 	at := int64(0)
 	for {
 		n, err := io.ReadFull(from, b)
+		if errors.Is(err, ErrUnusable) { // also of a frame that is cut off, whose error is an unexpected EOF
+			return err
+		}
 		if n > 0 && !bytes.Equal(b[:n], zeros[:n]) {
 			if _, err := to.WriteAt(b[:n], at); err != nil {
 				return err
