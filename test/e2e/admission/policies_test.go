@@ -16,11 +16,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -118,6 +121,34 @@ func bind(t *testing.T, c client.Client, pod *corev1.Pod) error {
 		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, Annotations: map[string]string{beyond: "x"}},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: "node"},
 	})
+}
+
+// TestNodesGuests: only the controller asks a node for the guests of all namespaces, by whichever pod.
+func TestNodesGuests(t *testing.T) {
+	alice := userClient(t, "alice")
+	vms, err := newPod(t, alice, "asked", nil)
+	assert.NilError(t, err)
+	ask := func(user string, command ...string) error {
+		cluster, err := kubernetes.NewForConfig(as(user, "system:masters"))
+		assert.NilError(t, err)
+		return cluster.CoreV1().RESTClient().Post().Resource("pods").Namespace("default").Name(vms.Name).SubResource("exec").
+			VersionedParams(&corev1.PodExecOptions{Container: "guest", Command: command, Stdout: true}, scheme.ParameterCodec).Do(t.Context()).Error()
+	}
+	const refusal = "only nodevirt's controller asks a node for its guests"
+	order := "nodevirt.io/" + condition.OrderGuests
+	if err := ask("alice", order, "{}"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), refusal) {
+		t.Errorf("a user: %v", err)
+	}
+	for name, err := range map[string]error{
+		"another order":  ask("alice", "nodevirt.io/pause"),
+		"a command":      ask("alice", "echo", order),
+		"no command":     ask("alice"),
+		"the controller": ask(account, order, "{}"),
+	} {
+		if err == nil || apierrors.IsForbidden(err) { // the pod is on no node
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 // TestFreeAnnotations holds the policy's list against the annotations that a node
