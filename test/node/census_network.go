@@ -115,18 +115,12 @@ func linksWithAddresses(h *netlink.Handle) (all []string, err error) {
 // in before it, and without counters.
 func (n *Node) rules(ctx context.Context) ([]string, error) {
 	out, err := n.Output(ctx, "nft", "--stateless", "list", "ruleset")
-	return slices.DeleteFunc(nested(out), func(line string) bool {
-		return proxys.MatchString(line) || strings.Contains(line, masquerade)
-	}), err
+	return slices.DeleteFunc(nested(out), proxys.MatchString), err
 }
 
 // proxys matches the tables of a cluster's kube-proxy. It empties the chains of a Service that is gone, but removes them only
 // with its next change, which may be an hour away.
 var proxys = regexp.MustCompile(`^table ip6? kube-proxy(:|$)`)
-
-// masquerade begins the names of the chains of CNI's bridge plug-in, one for each pod. It finds them by the address that the
-// pod has when it goes: those of a guest whose record was lost, which took its address along, stay.
-const masquerade = "CNI-"
 
 // nested returns the lines of a text of nested blocks, each with the heads of the blocks that it is in.
 func nested(text string) (all []string) {

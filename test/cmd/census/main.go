@@ -23,9 +23,19 @@ import (
 // tops are the folders that are compared. They belong to the machine, and tests have their own.
 var tops = []string{"/dev", "/etc", "/run", "/sys/fs/cgroup"}
 
-// others matches what the machine's own programs and the kernel make, change and remove at any time.
-var others = regexp.MustCompile(`^(/dev/(pts|fd|shm|mqueue|loop\d+|nbd\d+|dm-\d+|net|tty|ptmx)|/etc/(mtab|ld\.so\.cache|alternatives|resolv\.conf|.*-)|` +
-	`/run/(lock|systemd|log|user|dbus|udev|utmp|docker|containerd|mount))(/|$)`)
+// others matches what other programs of the machine, and the kernel, make, change and remove at any time. It hides nothing
+// of [ours].
+var others = regexp.MustCompile("^(" + strings.Join([]string{
+	`/dev/(pts|shm|mqueue)/.*`,                      // terminals, shared memory and queues of processes
+	`/dev/(loop|nbd|dm-)\d+(p\d+)?`,                 // the kernel makes them when a program first asks, and udev changes their owner
+	`/dev/net(/tun)?`,                               // comes with its module
+	`/etc/(alternatives/.*|ld\.so\.cache|.*-|.*~)`,  // packages that a later step installs, and the copies that their users' tools keep
+	`/etc/(mtab|resolv\.conf)`,                      // the container's or the network's manager writes them
+	`/run/(lock|systemd|log|dbus|udev|mount)(/.*)?`, // the machine's own daemons
+}, "|") + ")$")
+
+// apart matches folders in which containers and users of the machine have whole file systems.
+var apart = regexp.MustCompile(`^/run/(docker|containerd|user)$`)
 
 // ours matches what must not be left, wherever it lies.
 var ours = regexp.MustCompile(`nodevirt`)
@@ -82,11 +92,12 @@ func take() (census, error) {
 	return c, nil
 }
 
-// rules adds the lines of a list, each with its number among equal ones, without comments and counters.
+// rules adds the lines of a list, each with its number among equal ones, without comments and counters, and without the frame
+// of a table of iptables: the kernel makes empty ones when a program first asks.
 func (c census) rules(of, list string) {
 	equal := map[string]int{}
 	for line := range strings.Lines(list) {
-		if line = strings.TrimSpace(line); line == "" || line[0] == '#' || line[0] == ':' {
+		if line = strings.TrimSpace(line); line == "" || strings.ContainsRune("#:*", rune(line[0])) || line == "COMMIT" {
 			continue
 		}
 		equal[line]++
@@ -106,10 +117,10 @@ func (c census) walk(top string) error {
 		if err != nil {
 			return err
 		}
-		if others.MatchString(path) {
-			if e.IsDir() {
-				return fs.SkipDir
-			}
+		if apart.MatchString(path) {
+			return fs.SkipDir
+		}
+		if others.MatchString(path) && !ours.MatchString(path) {
 			return nil
 		}
 		info, err := e.Info()

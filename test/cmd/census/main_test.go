@@ -44,7 +44,24 @@ func TestWalk(t *testing.T) {
 // TestRules: one rule more or less is one difference, wherever it is, and counters are none.
 func TestRules(t *testing.T) {
 	before, now := census{}, census{}
-	before.rules("nft", "# made by hand\n:INPUT ACCEPT [7:77]\ntable ip a {\n\taccept\n}\ntable ip b {\n}\n")
+	before.rules("nft", "# made by hand\n*nat\nCOMMIT\n:INPUT ACCEPT [7:77]\ntable ip a {\n\taccept\n}\ntable ip b {\n}\n")
 	now.rules("nft", ":INPUT ACCEPT [8:88]\ntable ip b {\n}\ntable ip a {\n\taccept\n\taccept\n}\n")
 	assert.DeepEqual(t, compare(before, now), []string{"+ nft 2: accept rule"})
+}
+
+// TestOthers: what other programs change is passed over, but for what has our name.
+func TestOthers(t *testing.T) {
+	for path, passed := range map[string]bool{
+		"/dev/pts/3": true, "/dev/loop7p1": true, "/dev/null": false, "/dev/nodevirt-1-root": false, "/etc/passwd": false, "/etc/passwd-": true,
+		"/run/systemd/transient/a.scope": true, "/run/nodevirt": false, "/etc/alternatives/vi": true, "/dev/loop-control": false,
+	} {
+		assert.Equal(t, others.MatchString(path), passed, path)
+	}
+	path := filepath.Join("/dev/shm", "nodevirt-census-test")
+	assert.NilError(t, os.WriteFile(path, nil, 0o600))
+	t.Cleanup(func() { assert.NilError(t, os.Remove(path)) })
+	now := census{}
+	assert.NilError(t, now.walk("/dev/shm"))
+	_, found := now[path]
+	assert.Assert(t, found, "a file of ours among others is not seen")
 }
