@@ -81,7 +81,7 @@ func vmEntries() []Entry {
 		{"vm.Reconciler.correctOrigin", "patch", "the image that a PVC becomes a copy of", "the VM's template names another image",
 			"the VM controls the PVC, and no node has filled it", "vm.TestCorrectedImage"},
 		{"vm.dumps.annotateDump", "patch", "the annotation of a memory dump's PVC", "a dump has ended", "nothing is deleted", "vm.TestMemoryDump"},
-		{"pool.disks.preserve", "ChangeOwners", "the owner of a DataVolume", "a pool's VM is removed, and keeps its state", "nothing is deleted", "pool.TestStatePreservationOfCDI"},
+		{"pool.disks.preservePVC", "ChangeOwners", "the owner of a DataVolume", "a pool's VM is removed, and keeps its state", "nothing is deleted", "pool.TestStatePreservationOfCDI"},
 		{"pool.disks.adopt", "ChangeOwners", "the owner of a DataVolume", "the pool's next VM takes it", "the PVC has the pool's mark", "pool.TestStatePreservationOfCDI"},
 		{"pool.disks.owners", "ChangeOwners", "nothing: it reads the owners of a DataVolume", "a pool's VM is removed or made", "nothing is written", "pool.TestStatePreservationOfCDI"},
 		{"pool.disks.changePVC", "patch", "the owner and the mark of a PVC", "a pool's VM is removed or made", "the PVC is the VM's own, or has the pool's mark; one that its user owns gets or loses a mark alone", "pool.TestPreservedAdded"},

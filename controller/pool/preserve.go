@@ -30,8 +30,6 @@ type disks struct {
 // step can be repeated: the mark is written first, and removed last. A PVC that the VM does not own, since it was there
 // before, gets no mark by which the pool would own it.
 func (d *disks) preserve(ctx context.Context, pool *vmPool, vm *kubevirt.VirtualMachine, made *kubevirt.VirtualMachineSpec) error {
-	isVM := func(o metav1.OwnerReference) bool { return o.UID == vm.UID }
-	release := func(all owners) owners { return slices.DeleteFunc(slices.Clone(all), isVM) }
 	for _, claim := range claimsOf(vm) {
 		pvc, err := d.pvc(ctx, vm.Namespace, claim)
 		if err != nil {
@@ -40,38 +38,45 @@ func (d *disks) preserve(ctx context.Context, pool *vmPool, vm *kubevirt.Virtual
 		if pvc == nil { // there is no state yet
 			continue
 		}
-		all, err := d.owners(ctx, pvc)
-		if err != nil {
-			return err
-		}
 		added, err := addedTo(pool, vm, made, claim)
 		if err != nil {
 			return err
 		}
-		owned := pvc.Annotations[AnnotationPreserved] == pool.Name || slices.ContainsFunc(all, isVM)
-		if !owned && added == "" {
-			continue
-		}
-		err = d.changePVC(ctx, "preserve", pvc, func() {
-			if owned {
-				metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, AnnotationPreserved, pool.Name)
-			}
-			if added != "" {
-				metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, AnnotationAddedDisk, added)
-			}
-			markVolume(pvc, vm)
-			pvc.OwnerReferences = release(pvc.OwnerReferences)
-		})
-		if err != nil {
+		if err := d.preservePVC(ctx, pool, vm, pvc, added); err != nil {
 			return err
-		}
-		if name := dataVolumeOf(pvc); name != "" && owned {
-			if err := d.dataVolumes.ChangeOwners(ctx, vm.Namespace, name, release); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
+}
+
+// preservePVC is preserve for one PVC. Added is how the VM has it as its own disk; "" for one of a template.
+func (d *disks) preservePVC(
+	ctx context.Context, pool *vmPool, vm *kubevirt.VirtualMachine, pvc *corev1.PersistentVolumeClaim, added string,
+) error {
+	isVM := func(o metav1.OwnerReference) bool { return o.UID == vm.UID }
+	release := func(all owners) owners { return slices.DeleteFunc(slices.Clone(all), isVM) }
+	all, err := d.owners(ctx, pvc)
+	if err != nil {
+		return err
+	}
+	owned := pvc.Annotations[AnnotationPreserved] == pool.Name || slices.ContainsFunc(all, isVM)
+	if !owned && added == "" {
+		return nil
+	}
+	err = d.changePVC(ctx, "preserve", pvc, func() {
+		if owned {
+			metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, AnnotationPreserved, pool.Name)
+		}
+		if added != "" {
+			metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, AnnotationAddedDisk, added)
+		}
+		markVolume(pvc, vm)
+		pvc.OwnerReferences = release(pvc.OwnerReferences)
+	})
+	if name := dataVolumeOf(pvc); err == nil && name != "" && owned {
+		err = d.dataVolumes.ChangeOwners(ctx, vm.Namespace, name, release)
+	}
+	return err
 }
 
 // adoptPVCs makes VMs the owners of the PVCs that the pool preserved for them, and removes the marks of those that their
