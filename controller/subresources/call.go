@@ -13,6 +13,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/decode"
+	vmis "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
 // call is a request for a subresource.
@@ -76,8 +77,11 @@ func missing(sentence string) error {
 	}}
 }
 
-// unheard refuses a call about an instance whose node is not heard: its guest may run there.
+// unheard refuses a call about an instance whose node is not heard, or whose guest has left it unnoticed: it may run.
 func (c *call) unheard(vmi *kubevirt.VirtualMachineInstance) error {
+	if reason := vmi.Status.Reason; reason == vmis.ReasonGuestElsewhere || reason == vmis.ReasonGuestMissing {
+		return c.conflict("the VM's guest may run elsewhere (%s): see condition Ready of VMI %s", reason, vmi.Name)
+	}
 	return c.conflict("VM is on node %s, which does not answer, and may run there: repair the node, or if it is off, taint it with "+
 		"node.kubernetes.io/out-of-service", vmi.Status.NodeName)
 }
