@@ -25,10 +25,11 @@ const (
 // containerUnknown is the kubelet's reason of the end of a container that ran and that its node no longer has.
 const containerUnknown = "ContainerStatusUnknown"
 
-// missing reports whether the kubelet says that the guest has ended since it does not find the container. That proves no
-// end: after a restore of etcd, the guest may have moved, and its source's container been removed.
+// missing reports whether the kubelet says that the guest, which ran, has ended since it does not find the container. That
+// proves no end: after a restore of etcd, the guest may have moved, and its source's container been removed. A pod with a
+// reason, such as Evicted, has been ended by the kubelet.
 func (v view) missing() bool {
-	if v.pod == nil || v.node.vacant() || !v.ended() {
+	if v.pod == nil || v.node.vacant() || !v.ended() || v.pod.Status.Reason != "" {
 		return false
 	}
 	for i := range v.pod.Status.ContainerStatuses {
@@ -36,11 +37,10 @@ func (v view) missing() bool {
 		if s.Name != pod.Container {
 			continue
 		}
-		if t := s.State.Terminated; t != nil {
-			return t.Reason == containerUnknown
-		}
-		last := s.LastTerminationState.Terminated
-		return last != nil && last.Reason == containerUnknown
+		// The kubelet writes the former state of a container that ran, and later, when it gives up the pod, the present one. It
+		// writes the latter alone of a container that never started.
+		last, now := s.LastTerminationState.Terminated, s.State.Terminated
+		return last != nil && last.Reason == containerUnknown && (now == nil || now.Reason == containerUnknown)
 	}
 	return false
 }

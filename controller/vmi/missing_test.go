@@ -20,11 +20,32 @@ import (
 // unlocated are the states in which a kubelet reports a container that ran and that the node no longer has: first as one that
 // waits, and as ended when the kubelet has given up the pod.
 var unlocated = map[string]corev1.ContainerStatus{
-	"waiting": {
-		State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}},
-		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", ExitCode: 137}},
-	},
-	"ended": {State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", ExitCode: 137}}},
+	"waiting": {State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}, LastTerminationState: unknownEnd},
+	"ended":   {State: unknownEnd, LastTerminationState: unknownEnd},
+}
+
+var unknownEnd = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", ExitCode: 137}}
+
+// TestNotMissing: a guest that never started, that the kubelet has evicted, or whose end it knows, is not missing.
+func TestNotMissing(t *testing.T) {
+	for name, tt := range map[string]struct {
+		status corev1.ContainerStatus
+		reason string
+		want   bool
+	}{
+		"missing":       {unlocated["ended"], "", true},
+		"never started": {corev1.ContainerStatus{State: unknownEnd}, "", false},
+		"evicted":       {unlocated["ended"], "Evicted", false},
+		"ended":         {corev1.ContainerStatus{State: crashed}, "", false},
+		"runs":          {corev1.ContainerStatus{State: running, LastTerminationState: unknownEnd}, "", false},
+	} {
+		v := seen(readyNode, corev1.PodFailed)
+		tt.status.Name = pod.Container
+		v.pod.Status.ContainerStatuses, v.pod.Status.Reason = []corev1.ContainerStatus{tt.status}, tt.reason
+		if got := v.missing(); got != tt.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
 }
 
 // unlocate does the kubelet's work when the node no longer has a pod's container.
