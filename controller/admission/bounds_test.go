@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -172,6 +173,86 @@ func TestUncounted(t *testing.T) {
 	}
 }
 
+// review has the first webhook decide on a VMI, which it must admit.
+func review(url, namespace string, object []byte) error {
+	text, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID:       "1",
+			Kind:      metav1.GroupVersionKind{Group: kubevirt.GroupVersion.Group, Version: "v1", Kind: "VirtualMachineInstance"},
+			Namespace: namespace, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: object},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	answer, err := http.Post(url+admission.PathDefault, "application/json", bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	var got admissionv1.AdmissionReview
+	if err := json.NewDecoder(answer.Body).Decode(&got); err != nil || got.Response == nil || !got.Response.Allowed {
+		return fmt.Errorf("%+v, %w", got.Response, err)
+	}
+	return nil
+}
+
+// TestLongReviewsLeaveAProcessor: reviews of large objects, and of those that are compared with many presets, run on all
+// processors but one. Short ones of other namespaces do not wait for them.
+func TestLongReviewsLeaveAProcessor(t *testing.T) {
+	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(2))
+	large := strings.Replace(sharedVMI, `"labels"`, `"annotations": {"example.com/notes": "`+strings.Repeat("x", bounds.LongReview)+`"}, "labels"`, 1)
+	for name, row := range map[string]struct {
+		object string
+		pages  int
+	}{"large objects": {large, 1}, "many presets": {sharedVMI, 2}} {
+		t.Run(name, func(t *testing.T) {
+			release, begun := make(chan struct{}), make(chan struct{}, 100)
+			web := httptest.NewServer(admission.Webhooks{
+				Kinds: kinds.Rules(),
+				Presets: func(ctx context.Context, namespace string, look func([]unstructured.Unstructured) error) error {
+					if namespace != "greedy" {
+						return nil
+					}
+					for range row.pages {
+						if err := look([]unstructured.Unstructured{preset(1, 1, 1)}); err != nil {
+							return err
+						}
+					}
+					begun <- struct{}{}
+					select {
+					case <-release:
+					case <-ctx.Done():
+					}
+					return nil
+				},
+			}.Handler(named))
+			defer web.Close()
+			const many = 20
+			ended := make(chan error, many)
+			for range many {
+				go func() { ended <- review(web.URL, "greedy", []byte(row.object)) }()
+			}
+			<-begun
+			for range 20 {
+				if err := review(web.URL, "neighbour", []byte(sharedVMI)); err != nil {
+					t.Errorf("another namespace's review: %v", err)
+				}
+			}
+			if n := len(begun); n > 0 {
+				t.Errorf("%d more long reviews run", n)
+			}
+			close(release)
+			for range many {
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
 // TestReviewsAreShared: reviews of one namespace that take long keep no other namespace's waiting.
 func TestReviewsAreShared(t *testing.T) {
 	release, begun := make(chan struct{}), make(chan struct{}, 100)
@@ -190,29 +271,7 @@ func TestReviewsAreShared(t *testing.T) {
 		},
 	}.Handler(named))
 	defer web.Close()
-	review := func(namespace string) error {
-		text, err := json.Marshal(admissionv1.AdmissionReview{
-			TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-			Request: &admissionv1.AdmissionRequest{
-				UID:       "1",
-				Kind:      metav1.GroupVersionKind{Group: kubevirt.GroupVersion.Group, Version: "v1", Kind: "VirtualMachineInstance"},
-				Namespace: namespace, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(sharedVMI)},
-			},
-		})
-		if err != nil {
-			return err
-		}
-		answer, err := http.Post(web.URL+admission.PathDefault, "application/json", bytes.NewReader(text))
-		if err != nil {
-			return err
-		}
-		defer answer.Body.Close()
-		var got admissionv1.AdmissionReview
-		if err := json.NewDecoder(answer.Body).Decode(&got); err != nil || got.Response == nil || !got.Response.Allowed {
-			return fmt.Errorf("%+v, %w", got.Response, err)
-		}
-		return nil
-	}
+	review := func(namespace string) error { return review(web.URL, namespace, []byte(sharedVMI)) }
 	const many = 20
 	ended := make(chan error, many)
 	for range many {

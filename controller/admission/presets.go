@@ -71,7 +71,14 @@ func (r *Review) applyPresets(ctx context.Context, list Presets) (field.ErrorLis
 		return nil, nil
 	}
 	selecting := selecting{labels: s.meta.Labels}
-	err := list(ctx, r.request.Namespace, selecting.add)
+	err := list(ctx, r.request.Namespace, func(page []unstructured.Unstructured) error {
+		if selecting.number > 0 { // this is not the first page
+			if err := takeLong(ctx); err != nil {
+				return err
+			}
+		}
+		return selecting.add(page)
+	})
 	if errors.Is(err, errTooManyPresets) {
 		return field.ErrorList{field.Forbidden(s.at.Child("labels"), err.Error())}, nil
 	}

@@ -3,6 +3,7 @@ package admission
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -41,7 +42,7 @@ const (
 // user of a request. Only the API server receives an answer: reviews contain
 // presets, whatever namespace a request names.
 func (w Webhooks) Handler(caller func(*http.Request) (user.Info, error)) http.Handler {
-	slots, tracer := turns.New("other reviews", MaxReviews, NamespaceReviews), w.Tracing
+	slots, longs, tracer := turns.New("other reviews", MaxReviews, NamespaceReviews), longTurns(), w.Tracing
 	serve := func(decide admission.HandlerFunc) http.Handler {
 		hook := &admission.Webhook{Handler: decide}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,11 +51,20 @@ func (w Webhooks) Handler(caller func(*http.Request) (user.Info, error)) http.Ha
 				return
 			}
 			head := bufio.NewReaderSize(r.Body, maxHead)
-			end, err := slots.Take(r.Context(), reviewNamespace(head), func() {})
+			namespace := reviewNamespace(head)
+			end, err := slots.Take(r.Context(), namespace, func() {})
 			if err != nil {
 				return // the API server waits no longer
 			}
 			defer end()
+			turn := &long{turns: longs, namespace: namespace}
+			defer turn.end()
+			r = r.WithContext(context.WithValue(r.Context(), longKey{}, turn))
+			if r.ContentLength < 0 || r.ContentLength > bounds.LongReview {
+				if err := takeLong(r.Context()); err != nil {
+					return
+				}
+			}
 			r.Body = struct {
 				io.Reader
 				io.Closer

@@ -10,6 +10,9 @@ const (
 	Object           = 512 << 10
 	Reviews          = 4
 	NamespaceReviews = 3
+	// LongReview is the size of a request, in bytes, above which its review counts as long. Long ones leave a processor to the
+	// others.
+	LongReview = 32 << 10
 	// Elements bounds the elements of all lists of an object in admission: a decoded element can have a hundred times the
 	// size of its JSON.
 	Elements = 8192

@@ -24,6 +24,8 @@ func ofController() []Bound {
 		{"an object in admission", "an author", size(Object) + "; 200 problems found, 50 reported", "controller/admission.TestTooLarge"},
 		{"elements of an object's lists", "an author", number(Elements), "controller/admission.TestElementsAreBounded"},
 		{"reviews at a time", "authors", fmt.Sprintf("%d, %d of a namespace; the others wait", Reviews, NamespaceReviews), "controller/admission.TestReviewsAreShared"},
+		{"long reviews at a time", "authors", fmt.Sprintf("of requests above %s, or many presets: a processor is left", size(LongReview)),
+			"controller/admission.TestLongReviewsLeaveAProcessor"},
 		{"presets of a namespace", "authors", fmt.Sprintf("%d; %s; %s elements of lists", Presets, size(PresetBytes), number(Elements)), "controller/admission.TestPresetsAreBounded"},
 		{"objects in the controller's memory", "authors", fmt.Sprintf("%s, divided by the objects of a kind of a namespace; always %s", size(KindBytes), size(SmallObject)),
 			"controller/admission.TestRoomOfKinds"},

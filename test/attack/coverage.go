@@ -27,6 +27,7 @@ func where() map[string]Suite {
 		"an object in admission":                              Controller,
 		"elements of an object's lists":                       Package,
 		"reviews at a time":                                   Controller,
+		"long reviews at a time":                              Controller,
 		"presets of a namespace":                              Controller,
 		"handshakes with the controller":                      Controller,
 		"the controller's memory":                             Controller,

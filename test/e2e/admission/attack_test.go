@@ -38,7 +38,7 @@ func TestAttack(t *testing.T) {
 	}
 	attack.Run(t, attack.Controller, neighbour(c), []attack.Attack{
 		{
-			Name: "large-reviews", Bounds: []string{"an object in admission", "reviews at a time", "the controller's memory"},
+			Name: "large-reviews", Bounds: []string{"an object in admission", "reviews at a time", "long reviews at a time", "the controller's memory"},
 			Begin: reviewMuch,
 		},
 		{Name: "presets", Bounds: []string{"presets of a namespace"}, Begin: comparePresets},
