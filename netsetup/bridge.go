@@ -135,7 +135,7 @@ func addPodAddresses(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 			return fmt.Errorf("add address %s to %s: %w", own, n.Bridge, err)
 		}
 	}
-	for _, prefix := range n.advertised() {
+	for _, prefix := range n.hidden() {
 		addr := &netlink.Addr{
 			IPNet: toIPNet(prefix), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE,
 			ValidLft: forever, PreferedLft: 0, // the pod does not use it as a source

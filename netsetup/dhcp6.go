@@ -18,6 +18,7 @@ const (
 // advertisement has no prefix for addresses and points to DHCPv6 for them.
 func (p Plan) ipv6Config(n NIC) []string {
 	address, lifetime := n.IPv6.Address.Addr(), 0
+	leased, onLink := n.leased()
 	if p.defaultRouter(n) {
 		lifetime = routerLifetime
 	}
@@ -35,11 +36,13 @@ func (p Plan) ipv6Config(n NIC) []string {
 		}
 		lines = append(lines,
 			fmt.Sprintf("dhcp-range=%s,static,%s64", n.IPv6.Pod.Masked().Addr(), offLink),
-			fmt.Sprintf("dhcp-range=%s,static,128,infinite", address),
 			fmt.Sprintf("shared-network=%s,%s", n.Bridge, address))
-	} else {
-		lines = append(lines, fmt.Sprintf("dhcp-range=%s,static,%d,infinite", address, n.IPv6.Address.Bits()))
 	}
+	offLink := ""
+	if !onLink {
+		offLink = "off-link,"
+	}
+	lines = append(lines, fmt.Sprintf("dhcp-range=%s,static,%s%d,infinite", address, offLink, leased.Bits()))
 	option := func(name string, values []string) {
 		if len(values) > 0 {
 			lines = append(lines, fmt.Sprintf("dhcp-option=tag:%s,option6:%s,%s", n.Bridge, name, strings.Join(values, ",")))

@@ -1,11 +1,14 @@
 package netsetup
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -25,6 +28,7 @@ func TestCardWithoutGateway(t *testing.T) {
 			wanted.Interfaces[0].Binding = binding
 			cards := n.startCards(t, idA, wanted)
 			first, second := cards[0], cards[1]
+			lifetimes := advertisedLifetimes(t, first)
 			first.settled6(t)
 			l := second.dhcp6On(t, "system", "fd97:7::/64")
 			if want := netip.MustParseAddr("fd97:7::5"); l.address != want {
@@ -50,11 +54,52 @@ func TestCardWithoutGateway(t *testing.T) {
 			}
 			// No host answers for the address from which the pod sends its advertisements.
 			unanswered(t, peer, "fd97:7::")
+			for _, lifetime := range lifetimes() {
+				if lifetime != routerLifetime {
+					t.Errorf("the first card got an advertisement with the router lifetime %d", lifetime)
+				}
+			}
 			full := first.plan
 			full.NICs = append(append([]NIC(nil), first.plan.NICs...), second.plan.NICs...)
 			n.undo(t, full)
 			same(t, "pod", before, state(t, pod))
 		})
+	}
+}
+
+// advertisedLifetimes receives a guest's router advertisements. The function that it returns returns their router lifetimes
+// when dnsmasq has sent the first ones of each card, for which it takes five seconds.
+func advertisedLifetimes(t *testing.T, m *testGuest) func() []uint16 {
+	t.Helper()
+	var conn net.PacketConn
+	inPod(t, m.ns, func(*netlink.Handle) (err error) {
+		conn, err = net.ListenPacket("ip6:ipv6-icmp", "::")
+		return err
+	})
+	t.Cleanup(func() { conn.Close() })
+	received := make(chan []uint16, 1)
+	go func() {
+		var all []uint16
+		for packet := make([]byte, 2048); ; {
+			n, _, err := conn.ReadFrom(packet)
+			if err != nil {
+				received <- all
+				return
+			}
+			if n > 8 && packet[0] == 134 { // router advertisement
+				all = append(all, binary.BigEndian.Uint16(packet[6:]))
+			}
+		}
+	}()
+	sent := time.After(6 * time.Second)
+	return func() []uint16 {
+		<-sent
+		conn.Close()
+		all := <-received
+		if len(all) == 0 {
+			t.Error("the guest got no router advertisement")
+		}
+		return all
 	}
 }
 
@@ -103,6 +148,7 @@ func TestAdvertised(t *testing.T) {
 		{address: "fd97:7::5/48", want: "[fd97:7::/64]"},
 		{address: "fd97:7::5/112", want: "[fd97:7::/112]"},
 		{address: "fd97:7::5/128", want: "[]"},
+		{address: "fd97:7::6e6f:6465:7669:7274/128", want: "[]"},
 		{address: "fd97:7::5/64", routes: onLink("fd98::/64", "fd97:7::/80", "fd99::/32", "fd99::1/128"), want: "[fd97:7::/64 fd98::/64]"},
 	} {
 		n := NIC{Binding: Bridge, Bridge: bridgeName(0), SharedMAC: c.macvlan, IPv6: Addressing{Address: netip.MustParsePrefix(c.address), Routes: c.routes}}
@@ -111,6 +157,11 @@ func TestAdvertised(t *testing.T) {
 		}
 		if got := fmt.Sprint(n.advertised()); got != c.want {
 			t.Errorf("%s advertises %s, want %s", c.address, got, c.want)
+		}
+		leased, _ := n.leased()
+		if !leased.Contains(n.IPv6.Address.Addr()) ||
+			!slices.ContainsFunc(n.hidden(), func(own netip.Prefix) bool { return leased.Contains(own.Addr()) && own.Addr() != n.IPv6.Address.Addr() }) {
+			t.Errorf("the range of %s is %s, and the bridge has %s", c.address, leased, n.hidden())
 		}
 	}
 }

@@ -60,6 +60,40 @@ func (n NIC) advertised() []netip.Prefix {
 	return all
 }
 
+// leased returns the prefix of the range that dnsmasq takes the guest's address from, and whether the guest finds the hosts of
+// that prefix itself. A bridge of the node must have an address in each range: dnsmasq may otherwise send one card's
+// advertisement with the lifetime and the MTU of another.
+func (n NIC) leased() (prefix netip.Prefix, onLink bool) {
+	own := n.IPv6.Address
+	if !n.routed() {
+		return own.Masked(), true
+	}
+	for _, prefix := range n.advertised() {
+		if prefix.Contains(own.Addr()) {
+			return prefix, true
+		}
+	}
+	return netip.PrefixFrom(own.Addr(), dnsmasqShortest).Masked(), false
+}
+
+// hidden returns the addresses of a bridge that are there for dnsmasq alone, with the lengths of their prefixes.
+func (n NIC) hidden() []netip.Prefix {
+	if !n.routed() {
+		return nil
+	}
+	all := n.advertised()
+	if prefix, onLink := n.leased(); !onLink {
+		// A router may have assigned the first address of a prefix whose hosts are not on one link.
+		address := prefix.Addr().As16()
+		copy(address[8:], "nodevirt")
+		if netip.AddrFrom16(address) == n.IPv6.Address.Addr() {
+			address[15]++
+		}
+		all = append(all, netip.PrefixFrom(netip.AddrFrom16(address), prefix.Bits()))
+	}
+	return all
+}
+
 func (n NIC) rule() *netlink.Rule {
 	rule := netlink.NewRule()
 	rule.Family, rule.IifName, rule.Table, rule.Priority = unix.AF_INET6, n.Bridge, n.table(), n.table()

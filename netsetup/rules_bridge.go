@@ -84,8 +84,8 @@ func guestToNetwork(c *chain, n NIC) {
 // IPv6 the pod is a router and must find its neighbours.
 func podSide(input, output *chain, n NIC) {
 	in, out := "iifname "+strconv.Quote(n.Interface), "oifname "+strconv.Quote(n.Interface)
-	for _, prefix := range n.advertised() { // the pod does not answer for its address there
-		input.add("icmpv6 type nd-neighbor-solicit", target, hex(prefix.Addr()), "drop")
+	for _, own := range n.hidden() {
+		input.add("icmpv6 type nd-neighbor-solicit", target, hex(own.Addr()), "drop")
 	}
 	if n.IPv6.valid() {
 		input.add(in, neighborTypes, "accept")
