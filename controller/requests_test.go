@@ -41,6 +41,17 @@ func with(all []string, text string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return !strings.Contains(s, text) })
 }
 
+// about returns those that make something, or name the VM of a name or its pod: the controller also works at what earlier
+// tests left.
+func about(all []string, name string) []string {
+	return slices.DeleteFunc(with(all, "/namespaces/"), func(request string) bool {
+		return !strings.HasPrefix(request, http.MethodPost) &&
+			!slices.ContainsFunc(strings.Split(request, "/"), func(element string) bool {
+				return element == name || strings.HasPrefix(element, "virt-launcher-"+name+"-")
+			})
+	})
+}
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(q *http.Request) (*http.Response, error) { return f(q) }
@@ -66,12 +77,8 @@ func TestMachineRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.phase("requests", kubevirt.Scheduling)
-	time.Sleep(time.Second)                                                                       // for more than these
-	all := slices.DeleteFunc(with(w.requests.take(), "/namespaces/"), func(request string) bool { // of earlier tests' objects
-		other := !strings.HasPrefix(request, http.MethodPost) && !strings.Contains(request, "/requests")
-		return other && (strings.Contains(request, "/virtualmachine") || strings.Contains(request, "/datavolumes/"))
-	})
-	if len(all) > 7 {
+	time.Sleep(time.Second) // for more than these
+	if all := about(w.requests.take(), "requests"); len(all) > 7 {
 		t.Errorf("%d requests:\n%s", len(all), strings.Join(all, "\n"))
 	}
 	w.delete(vm)
