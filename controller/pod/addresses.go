@@ -32,10 +32,10 @@ func CopyClaims(target, source *corev1.Pod) error {
 	}
 	var asked, theirs []network
 	text := target.Annotations[AnnotationNetworks]
-	if text == "" || json.Unmarshal([]byte(source.Annotations[AnnotationNetworks]), &theirs) != nil {
+	if text == "" || decode.JSON([]byte(source.Annotations[AnnotationNetworks]), &theirs) != nil {
 		return nil
 	}
-	if err := json.Unmarshal([]byte(text), &asked); err != nil {
+	if err := decode.JSON([]byte(text), &asked); err != nil {
 		return fmt.Errorf("metadata.annotations[%s]: %w", AnnotationNetworks, err)
 	}
 	changed := false

@@ -10,6 +10,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/controller/diskguard"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
@@ -47,7 +48,7 @@ func (d *disks) giveBack(
 	ctx context.Context, pool *vmPool, vm *kubevirt.VirtualMachine, pvc *corev1.PersistentVolumeClaim, volume string,
 ) error {
 	var own addedDisk
-	if err := json.Unmarshal([]byte(pvc.Annotations[AnnotationAddedDisk]), &own); err != nil || own.Pool != pool.Name {
+	if err := decode.JSON([]byte(pvc.Annotations[AnnotationAddedDisk]), &own); err != nil || own.Pool != pool.Name {
 		return nil //nolint:nilerr // what this pool has not written is not read
 	}
 	var vms kubevirt.VirtualMachineList
