@@ -57,7 +57,7 @@ func layers() [][]string {
 		{"controller/export/proxy", "controller/export/push", "imageunpack/confine/confinetest", "imageunpack/expand", "shim/checkpoint/unpack", "shim/forks", "shim/migrate/compat"},
 		{"controller/events", "controller/export/server", "controller/share", "imageunpack", "shim/domain/fdpass/server", "shim/domain/ramfd", "shim/domain/tapfd", "shim/witness"},
 		{
-			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/recent", "controller/replicas", "controller/setup", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack/confine", "imageunpack/nbd", "imageunpack/qcow2", "imageunpack/registrydisk/layout",
+			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/decode", "controller/index", "controller/pages", "controller/recent", "controller/replicas", "controller/setup", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack/confine", "imageunpack/nbd", "imageunpack/qcow2", "imageunpack/registrydisk/layout",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/checkpoint", "shim/console/...", "shim/domain/accel",
 			"shim/domain/fdpass", "shim/domain/landlock",
 			"shim/fields/...", "shim/hooks/domainxml", "shim/hooks/wire", "shim/hostcpu", "shim/iso", "shim/kubelet", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",
