@@ -3,6 +3,7 @@ package controller
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pool"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+	hotplug "github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -35,6 +37,41 @@ func TestTrimPod(t *testing.T) {
 	}
 	if _, has := p.Annotations["other"]; has {
 		t.Error("the cache has a foreign annotation")
+	}
+}
+
+// TestTrimContainers: of the containers, the cache keeps the IDs by which nodes and migrations know them, and why they ended
+// before.
+func TestTrimContainers(t *testing.T) {
+	const image = "registry.example.com/disk"
+	was := corev1.ContainerStatus{
+		Name: pod.Container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		ContainerID: "containerd://abc", ImageID: image + "@sha256:" + strings.Repeat("0", 64),
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", Message: "long"}},
+	}
+	guest := &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{was}}}
+	attachment := guest.DeepCopy()
+	attachment.Labels = map[string]string{kubevirt.AppLabel: pod.AttachmentLabelValue}
+	attachment.Annotations = map[string]string{kubevirt.DomainAnnotation: "web", hotplug.Annotation: "1"}
+	if _, _, is := pod.AttachedTo(attachment); !is {
+		t.Fatal("the pod is no attachment")
+	}
+	for name, p := range map[string]*corev1.Pod{"guest": guest, "attachment": attachment} {
+		trimPod(p)
+		if id := pod.HolderOf(p); id != "abc" {
+			t.Errorf("%s: the cache has the container ID %q", name, id)
+		}
+		has := p.Status.ContainerStatuses[0]
+		if last := has.LastTerminationState.Terminated; last == nil || last.Reason != "ContainerStatusUnknown" || last.Message != "" {
+			t.Errorf("%s: the cache has the former end %v", name, last)
+		}
+		target := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: pod.Container, Image: image}}}}
+		pod.PinImage(target, p, &kubevirt.VirtualMachineInstanceSpec{Volumes: []kubevirt.Volume{
+			{VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: image}}},
+		}})
+		if got := target.Spec.Containers[0].Image; got != was.ImageID {
+			t.Errorf("%s: a migration's target would run %s", name, got)
+		}
 	}
 }
 

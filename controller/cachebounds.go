@@ -41,10 +41,25 @@ func keepStatus(s *corev1.PodStatus) {
 	s.ContainerStatuses, s.InitContainerStatuses = keepContainers(s.ContainerStatuses), keepContainers(s.InitContainerStatuses)
 }
 
+// maxID bounds the IDs that the cache keeps of a container and its image: "containerd://" and 64 digits, and an image's name
+// with its digest.
+const maxID = 512
+
+// keepContainers keeps of the containers' status what reconcilers read. Of the former end of a container, that is the reason.
 func keepContainers(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 	all = first(all)
 	for i, c := range all {
-		all[i] = corev1.ContainerStatus{Name: c.Name, State: c.State, Resources: c.Resources}
+		kept := corev1.ContainerStatus{Name: c.Name, State: c.State, Resources: c.Resources}
+		if len(c.ContainerID) <= maxID {
+			kept.ContainerID = c.ContainerID
+		}
+		if len(c.ImageID) <= maxID {
+			kept.ImageID = c.ImageID
+		}
+		if last := c.LastTerminationState.Terminated; last != nil {
+			kept.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: last.Reason}
+		}
+		all[i] = kept
 	}
 	return all
 }

@@ -46,7 +46,7 @@ func (s *Setup) kept(id string) (p Plan, ok bool, err error) {
 	}
 	if json.Unmarshal(text, &p) != nil || p.ID != id || p.check() != nil {
 		s.log.Warn("the plan of a VM's network cannot be read: its pod keeps what the VM had there until the pod ends", "id", id)
-		return Plan{}, false, nil
+		return Plan{}, false, nil //nolint:nilerr // as if there were none
 	}
 	return p, true, nil
 }

@@ -59,9 +59,10 @@ func (w Webhooks) Handler(caller func(*http.Request) (user.Info, error)) http.Ha
 			defer end()
 			turn := &long{turns: longs, namespace: namespace}
 			defer turn.end()
-			r = r.WithContext(context.WithValue(r.Context(), longKey{}, turn))
+			ctx := context.WithValue(r.Context(), longKey{}, turn)
+			r = r.WithContext(ctx)
 			if r.ContentLength < 0 || r.ContentLength > bounds.LongReview {
-				if err := takeLong(r.Context()); err != nil {
+				if err := takeLong(ctx); err != nil {
 					return
 				}
 			}

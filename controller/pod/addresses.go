@@ -33,7 +33,7 @@ func CopyClaims(target, source *corev1.Pod) error {
 	var asked, theirs []network
 	text := target.Annotations[AnnotationNetworks]
 	if text == "" || decode.JSON([]byte(source.Annotations[AnnotationNetworks]), &theirs) != nil {
-		return nil
+		return nil //nolint:nilerr // a source whose annotation can't be read names no claims
 	}
 	if err := decode.JSON([]byte(text), &asked); err != nil {
 		return fmt.Errorf("metadata.annotations[%s]: %w", AnnotationNetworks, err)

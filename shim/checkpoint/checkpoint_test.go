@@ -180,7 +180,7 @@ func TestFew(t *testing.T) {
 	assert.NilError(t, w.Close(checkpoint.Manifest{Shape: json.RawMessage(`{}`), Memory: memory, Disks: []checkpoint.Disk{d}}))
 	a, err := checkpoint.OpenArchive(path)
 	assert.NilError(t, err)
-	defer a.Close()
+	defer func() { assert.NilError(t, a.Close()) }()
 	m, err := checkpoint.Read(a)
 	assert.NilError(t, err)
 	assert.ErrorIs(t, m.CheckSizes(a), checkpoint.ErrUnusable)
@@ -198,7 +198,7 @@ func TestFew(t *testing.T) {
 	assert.ErrorIs(t, checkpoint.ExpandDisk(compressed, size, 1<<20, to), checkpoint.ErrUnusable)
 	info, err := to.Stat()
 	assert.NilError(t, err)
-	if most := int64(1<<20 + 100*good.Stored); info.Size() > most {
+	if most := 1<<20 + 100*good.Stored; info.Size() > most {
 		t.Errorf("%d bytes were written, at most %d are allowed", info.Size(), most)
 	}
 }
