@@ -66,6 +66,7 @@ type Survey struct {
 	wentBack time.Time
 	back     string
 	last     int  // guests without a pod at the last comparison
+	unread   int  // ends that the last comparison could not read
 	failed   bool // the last comparison failed
 }
 
@@ -96,9 +97,7 @@ func (s *Survey) compare(ctx context.Context) error {
 		return err
 	}
 	s.o.Seen(pods)
-	if err := s.reportDeparted(pods); err != nil {
-		return err
-	}
+	s.reportDeparted(pods)
 	var lost []guest
 	asked := 0
 	for _, v := range s.vms() {
@@ -136,25 +135,31 @@ func (s *Survey) compare(ctx context.Context) error {
 }
 
 // reportDeparted reports which pods' guests a migration has taken from this node, whose containers are removed, though the
-// API server still has the pods, as after a restore of etcd. The kubelet then only knows that the container is missing.
-func (s *Survey) reportDeparted(pods map[string]podstatus.Listed) error {
+// API server still has the pods, as after a restore of etcd. The kubelet then only knows that the container is missing. A
+// record that cannot be read says nothing about the other pods, and keeps no guest from being reported.
+func (s *Survey) reportDeparted(pods map[string]podstatus.Listed) {
 	here := map[string]bool{}
 	for _, r := range s.o.Table.Records() {
 		here[r.Sandbox.Value.GetMetadata().GetUid()] = true
 	}
+	var unread []error
 	for uid, pod := range pods {
 		if here[uid] {
 			continue
 		}
 		end, found, err := s.o.Ended(uid)
-		if err != nil {
-			return err
-		}
-		if found && end.Departed() {
+		switch {
+		case err != nil:
+			unread = append(unread, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err))
+		case found && end.Departed():
 			s.o.Departed(pod.Pod, end)
 		}
 	}
-	return nil
+	if len(unread) > 0 && len(unread) != s.unread {
+		s.o.Logger.Warn("reading how guests of pods ended here failed; whether they have left the node is not reported",
+			"count", len(unread), "first", unread[0])
+	}
+	s.unread = len(unread)
 }
 
 // compareRevision notes when the API server's version goes back.

@@ -1,6 +1,7 @@
 package disowned
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -139,6 +140,42 @@ func TestDeparted(t *testing.T) {
 	}
 	if want := []string{"ns/pod-b: the guest runs on node node2 (migration m)"}; !slices.Equal(r.left, want) {
 		t.Errorf("reported %q, want %q", r.left, want)
+	}
+}
+
+// TestUnreadableEnd: an end that cannot be read keeps neither the guests without a pod from being reported nor the other
+// pods whose guests have left, and is logged once.
+func TestUnreadableEnd(t *testing.T) {
+	r := newRig(t)
+	var log bytes.Buffer
+	r.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	r.o.Ended = func(uid string) (record.Ended, bool, error) {
+		if uid == "uid-b" {
+			return record.Ended{}, false, errors.New("it is truncated")
+		}
+		return r.store.EndedOf(uid)
+	}
+	r.add("a", "api")
+	gone := record.Ended{At: time.Now(), Reason: condition.ReasonMigrated, Message: condition.Departure{Node: "node2", Migration: "m"}.Message()}
+	for _, uid := range []string{"uid-b", "uid-c"} {
+		if err := r.store.PutEnded(uid, gone); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.listed = map[string]string{"uid-b": "2", "uid-c": "3"}
+	for range 2 {
+		if err := r.compare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.count != 1 || r.last.Status != "True" {
+		t.Errorf("%d guests without a pod, %+v", r.count, r.last)
+	}
+	if want := "ns/pod-c: the guest runs on node node2 (migration m)"; !slices.Equal(r.left, []string{want, want}) {
+		t.Errorf("reported %q", r.left)
+	}
+	if text := log.String(); strings.Count(text, "it is truncated") != 1 || !strings.Contains(text, "ns/pod-b") {
+		t.Errorf("log:\n%s", text)
 	}
 }
 
