@@ -3,8 +3,11 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"maps"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,13 +26,58 @@ const maxSocket = 107
 
 type field struct{ name, value string }
 
-// checkEmulator returns an error if the shim would not see by the name of a process's program that it is a guest.
-func checkEmulator(name, path string) error {
-	if witness.IsEmulator(path) {
-		return nil
+// checkPrograms checks the programs of the node on which this program runs.
+func (c Config) checkPrograms() error {
+	errs := []error{checkEmulator("vm.emulator", c.VM.Emulator)}
+	for arch, path := range c.VM.Foreign {
+		errs = append(errs, checkEmulator("vm.foreign_emulators."+arch, path))
 	}
-	return fmt.Errorf("%s: %q does not have QEMU's name: the shim finds guests by the program that they execute; "+
-		"name it qemu-system-ARCHITECTURE or qemu-kvm", name, path)
+	return errors.Join(errs...)
+}
+
+// checkEmulator returns an error if the shim would not see by a process's program that it is a guest. The kernel names the
+// program behind all links, so a link's name proves nothing. A program that is not installed is judged when it is there and
+// the shim starts.
+func checkEmulator(name, path string) error {
+	program, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, dangling := os.Lstat(path); dangling != nil {
+			program, err = path, nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: name the program itself", name, err)
+	}
+	if !witness.IsEmulator(program) {
+		return fmt.Errorf("%s: %q does not have QEMU's name: the shim finds guests by the program that they execute; "+
+			"name it qemu-system-ARCHITECTURE or qemu-kvm", name, program)
+	}
+	script, err := isScript(program)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if script {
+		return fmt.Errorf("%s: %q is a script, and the shim finds guests by the program that they execute: name the program that it executes",
+			name, program)
+	}
+	return nil
+}
+
+// isScript reports whether another program executes a file. A file that is not there is none.
+func isScript(path string) (bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	start := make([]byte, 2)
+	if _, err := io.ReadFull(f, start); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, fmt.Errorf("read %s: %w", path, err)
+	}
+	return string(start) == "#!", nil
 }
 
 func (c Config) check() error {
@@ -43,7 +91,6 @@ func (c Config) check() error {
 			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", f.name, f.value))
 		}
 	}
-	errs = append(errs, checkEmulator("vm.emulator", c.VM.Emulator))
 	for arch, path := range c.VM.Foreign {
 		if _, known := foreign()[arch]; !known {
 			errs = append(errs, fmt.Errorf("vm.foreign_emulators: %q is none of %s", arch, strings.Join(slices.Sorted(maps.Keys(foreign())), ", ")))
@@ -51,7 +98,6 @@ func (c Config) check() error {
 		if !filepath.IsAbs(path) {
 			errs = append(errs, fmt.Errorf("vm.foreign_emulators.%s: %q is not an absolute path", arch, path))
 		}
-		errs = append(errs, checkEmulator("vm.foreign_emulators."+arch, path))
 	}
 	for _, f := range []field{
 		{"containerd.namespace", c.Containerd.Namespace}, {"containerd.snapshotter", c.Containerd.Snapshotter},

@@ -241,7 +241,7 @@ func foreign() map[string]string {
 
 // Load reads a config file over the defaults, or only the defaults if path is
 // empty, and applies override, such as a command's flags. It returns an error that
-// names each unknown field or invalid value.
+// names each unknown field or invalid value, or QEMU's program if the shim could not find its guests.
 func Load(path string, override func(*Config) error) (Config, error) {
 	c := Default()
 	if path != "" {
@@ -252,7 +252,7 @@ func Load(path string, override func(*Config) error) (Config, error) {
 	if err := override(&c); err != nil {
 		return c, fmt.Errorf("config: %w", err)
 	}
-	if err := c.check(); err != nil {
+	if err := errors.Join(c.check(), c.checkPrograms()); err != nil {
 		return c, fmt.Errorf("config: %w", err)
 	}
 	return c, nil
@@ -266,7 +266,8 @@ func (c *Config) read(path string) error {
 	return c.decode(path, data)
 }
 
-// Parse returns the built-in values with those of a config file's text over them. The path is for errors.
+// Parse returns the built-in values with those of a config file's text over them. The path is for errors. The file may be
+// another node's, so no program is looked at.
 func Parse(path string, text []byte) (Config, error) {
 	c := Default()
 	if err := c.decode(path, text); err != nil {

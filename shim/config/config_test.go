@@ -116,6 +116,45 @@ accelerator = "kvm"
 	}
 }
 
+// TestEmulator: what counts is the program that the kernel names, not the name of a link to it or of a script.
+func TestEmulator(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(to, name string) {
+		t.Helper()
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("qemu-system-x86_64", "\x7fELF")
+	write("other", "\x7fELF")
+	write("qemu-system-script", "#!/bin/sh\nexec other")
+	link("qemu-system-x86_64", "kvm")
+	link("kvm", "emulator")
+	link("other", "qemu-kvm")
+	link("qemu-system-script", "qemu-kvm-script")
+	link("absent", "qemu-kvm-dangling")
+	link("qemu-kvm-loop", "qemu-kvm-loop")
+	for name, want := range map[string]string{
+		"qemu-system-x86_64": "", "kvm": "", "emulator": "", "qemu-system-absent": "",
+		"other": "does not have QEMU's name", "qemu-kvm": "does not have QEMU's name", "absent": "does not have QEMU's name",
+		"qemu-system-script": "is a script", "qemu-kvm-script": "is a script",
+		"qemu-kvm-dangling": "no such file", "qemu-kvm-loop": "too many",
+	} {
+		for _, field := range []string{"vm.emulator", "vm.foreign_emulators.arm64"} {
+			_, err := config.Load(file(t, fmt.Sprintf("%s = %q", field, filepath.Join(dir, name))), keep)
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), field+":") || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%s = %s: %v, want %q", field, name, err, want)
+			}
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	dir := strings.Repeat("d", 120)
 	for name, text := range map[string]string{
