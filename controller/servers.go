@@ -77,7 +77,12 @@ func addServers(m manager.Manager, cluster *rest.Config, o Options, traces *trac
 	if err != nil {
 		return err
 	}
+	namespace, err := o.namespace()
+	if err != nil {
+		return err
+	}
 	webhooks := admission.Webhooks{
+		Controller: admission.Controller(namespace),
 		Uploads: func(ctx context.Context, namespace string) (bool, error) {
 			state, err := dataVolumes.Get(ctx, namespace, "upload")
 			return state.Served, err

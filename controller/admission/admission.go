@@ -68,6 +68,8 @@ type Webhooks struct {
 	Kinds map[string]Rules
 	// Presets lists the presets of a namespace.
 	Presets Presets
+	// Controller is the controller's own user; "" for none.
+	Controller string
 	// Live reads the objects that a checked one names; the reader must not be behind.
 	Live client.Reader
 	// Evictions decides on the pods of instances.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	goruntime "runtime"
 	"strconv"
 	"strings"
@@ -107,6 +108,18 @@ func largeVM(name string, bytes int, labels map[string]string) *kubevirt.Virtual
 	return vm
 }
 
+// largeVMI returns a VMI with an annotation of a number of bytes.
+func largeVMI(name string, bytes int, owner *metav1.OwnerReference) *kubevirt.VirtualMachineInstance {
+	vm := largeVM(name, bytes, nil)
+	vmi := &kubevirt.VirtualMachineInstance{
+		TypeMeta: metav1.TypeMeta{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance"}, ObjectMeta: vm.ObjectMeta, Spec: vm.Spec.Template.Spec,
+	}
+	if owner != nil {
+		vmi.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	return vmi
+}
+
 func asJSON(t *testing.T, object any) []byte {
 	t.Helper()
 	text, err := json.Marshal(object)
@@ -117,9 +130,11 @@ func asJSON(t *testing.T, object any) []byte {
 }
 
 // TestRoomOfKinds: the objects of a kind of a namespace share what the controller holds of them in memory. Small ones are always
-// admitted, those that exist may stay as they are, and another namespace has its whole share.
+// admitted, those that exist may stay as they are and grow a little, and another namespace has its whole share. The controller
+// has a larger one, and its updates and the instances of VMs fit always.
 func TestRoomOfKinds(t *testing.T) {
 	const few = bounds.KindBytes / (64 << 10)
+	const own = "system:serviceaccount:vms:nodevirt-controller"
 	scheme := runtime.NewScheme()
 	for _, k := range kinds.All() {
 		scheme.AddKnownTypes(k.Version, k.Object(), k.List())
@@ -130,7 +145,12 @@ func TestRoomOfKinds(t *testing.T) {
 		vm.Namespace = "greedy"
 		b = b.WithObjects(vm)
 	}
-	r := newRigIn(t, admission.Webhooks{Live: b.Build()})
+	for i := range few {
+		vmi := largeVMI(fmt.Sprint("vmi-", i), 0, nil)
+		vmi.Namespace = "greedy"
+		b = b.WithObjects(vmi)
+	}
+	r := newRigIn(t, admission.Webhooks{Live: b.Build(), Controller: admission.Controller("vms")})
 	in := func(namespace string, bytes int) *kubevirt.VirtualMachine {
 		vm := largeVM("one", bytes, nil)
 		vm.Namespace = namespace
@@ -141,27 +161,51 @@ func TestRoomOfKinds(t *testing.T) {
 	reported := in("greedy", 0)
 	reported.Status.PrintableStatus = kubevirt.VirtualMachinePrintableStatus(strings.Repeat("x", 64<<10))
 	const refusal = "among 65 objects of kind VirtualMachine in the namespace, this one may have 63 KiB, and has 65 KiB; move large values"
+	vmi := func(owner string) client.Object {
+		vmi := largeVMI("one", 400<<10, &metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: owner, Name: "one", UID: "1", Controller: new(true)})
+		vmi.Namespace = "greedy"
+		return vmi
+	}
+	const large = "among 64 objects of kind VirtualMachine in the namespace, this one may have 256 KiB"
 	for what, row := range map[string]struct {
-		vm, old *kubevirt.VirtualMachine
-		refusal string
+		object, old   client.Object
+		user, refusal string
 	}{
-		"one that has room":           {in("greedy", 60<<10), nil, ""},
-		"one that has no room":        {in("greedy", 64<<10), nil, refusal},
-		"a small one":                 {in("greedy", 7<<10), nil, ""},
-		"one of another namespace":    {in("neighbour", 400<<10), nil, ""},
-		"one that grows":              {in("greedy", 65<<10), in("greedy", 64<<10), "among 64 objects"},
-		"one that shrinks":            {in("greedy", 65<<10), in("greedy", 66<<10), ""},
-		"what the cache drops":        {applied, nil, ""},
-		"what the controller reports": {reported, nil, ""},
+		"one that has room":             {object: in("greedy", 60<<10)},
+		"one that has no room":          {object: in("greedy", 64<<10), refusal: refusal},
+		"a small one":                   {object: in("greedy", 31<<10)},
+		"one of another namespace":      {object: in("neighbour", 400<<10)},
+		"one that grows":                {object: in("greedy", 69<<10), old: in("greedy", 64<<10), refusal: "among 64 objects"},
+		"one that grows a little":       {object: in("greedy", 67<<10), old: in("greedy", 64<<10)},
+		"one that has grown a lot":      {object: in("greedy", 257<<10), old: in("greedy", 256<<10), refusal: large},
+		"one that shrinks":              {object: in("greedy", 65<<10), old: in("greedy", 66<<10)},
+		"what the cache drops":          {object: applied},
+		"what the controller reports":   {object: reported},
+		"one of the controller":         {object: in("greedy", 200<<10), user: own},
+		"a large one of the controller": {object: in("greedy", 300<<10), user: own, refusal: "this one may have 252 KiB"},
+		"one of another's controller":   {object: in("greedy", 200<<10), user: "system:serviceaccount:greedy:nodevirt-controller", refusal: "may have 63 KiB"},
+		"one that the controller grows": {object: in("greedy", 400<<10), old: in("greedy", 300<<10), user: own},
+		"the instance of a VM":          {object: vmi("VirtualMachine"), user: own},
+		"an instance of many":           {object: vmi("VirtualMachineInstanceReplicaSet"), user: own, refusal: "this one may have 252 KiB"},
+		"an instance that looks so":     {object: vmi("VirtualMachine"), refusal: "this one may have 63 KiB"},
 	} {
 		var old []byte
 		if row.old != nil {
 			old = asJSON(t, row.old)
 		}
-		answer := r.ask(t, admission.PathValidate, asJSON(t, row.vm), old)
+		r.user = row.user
+		answer := r.ask(t, admission.PathValidate, asJSON(t, row.object), old)
 		if answer.Allowed != (row.refusal == "") || row.refusal != "" && !strings.Contains(answer.Result.Message, row.refusal) {
 			t.Errorf("%s: %+v", what, answer.Result)
 		}
+	}
+}
+
+// TestController: the controller has the user that the policies take for it.
+func TestController(t *testing.T) {
+	policies, err := os.ReadFile("../../deploy/kubernetes/policies.yaml")
+	if own := admission.Controller("nodevirt"); err != nil || !strings.Contains(string(policies), strconv.Quote(own)) {
+		t.Errorf("no policy names %s, %v", own, err)
 	}
 }
 

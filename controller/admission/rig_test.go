@@ -32,8 +32,8 @@ import (
 	manifests "github.com/nodevirt/nodevirt/controller/manifest"
 )
 
-// rig are the webhooks as an API server reaches them, but for TLS.
-type rig struct{ url string }
+// rig are the webhooks as an API server reaches them, but for TLS, and who asks it.
+type rig struct{ url, user string }
 
 func newRig(t testing.TB, presets ...unstructured.Unstructured) rig {
 	t.Helper()
@@ -56,7 +56,7 @@ func newRigIn(t testing.TB, cluster admission.Webhooks, presets ...unstructured.
 		scheme.AddKnownTypes(k.Version, k.Object(), k.List())
 	}
 	web := httptest.NewServer(admission.Webhooks{
-		Config: cluster.Config, Tracing: cluster.Tracing,
+		Config: cluster.Config, Tracing: cluster.Tracing, Controller: cluster.Controller,
 		Live: cmp.Or(cluster.Live, client.Reader(fake.NewClientBuilder().WithScheme(scheme).Build())),
 
 		Kinds: kinds.Rules(),
@@ -69,7 +69,7 @@ func newRigIn(t testing.TB, cluster admission.Webhooks, presets ...unstructured.
 		Uploads: cluster.Uploads,
 	}.Handler(named))
 	t.Cleanup(web.Close)
-	return rig{web.URL}
+	return rig{url: web.URL}
 }
 
 // named is the front proxy's part: a request without a user is the API server's own.
@@ -116,6 +116,7 @@ func (r rig) ask(t *testing.T, path string, object, old []byte) *admissionv1.Adm
 		Operation: admissionv1.Create,
 		Object:    runtime.RawExtension{Raw: object},
 	}
+	request.UserInfo.Username = r.user
 	if old != nil {
 		request.Operation, request.OldObject = admissionv1.Update, runtime.RawExtension{Raw: old}
 	}

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/internal/bounds"
@@ -33,16 +35,48 @@ func kept(text []byte, object Tree) int {
 	return n
 }
 
+// Controller returns the user that the controller of a namespace is. The policies in deploy/ have the same name.
+func Controller(namespace string) string {
+	return serviceaccount.MakeUsername(namespace, "nodevirt-controller")
+}
+
+// alwaysHasRoom reports whether an object is within the bound already: the controller's updates add little, and must not fail
+// midway, and each VM, which was admitted, has one instance.
+func (w Webhooks) alwaysHasRoom(r *Review) bool {
+	if !w.byController(r) {
+		return false
+	}
+	owner := metav1.GetControllerOf(&r.Meta)
+	return r.Old != nil || r.rules.Instance && owner != nil && owner.Kind == kubevirt.VirtualMachineGroupVersionKind.Kind
+}
+
+func (w Webhooks) byController(r *Review) bool {
+	return w.Controller != "" && r.request.UserInfo.Username == w.Controller
+}
+
 // checkRoom refuses an object that is larger than its namespace's share of the controller's memory has room for. An object
 // that exists may stay as large as it is. Nothing counts the bytes of a namespace: each object may have the share divided
-// by the number of objects, so that all together have a small multiple of the share.
+// by the number of objects, so that all together have a small multiple of the share. The share is larger for what the
+// controller copies, such as VMs into snapshots, and for small additions to what exists.
 func (w Webhooks) checkRoom(ctx context.Context, r *Review) (field.ErrorList, error) {
-	if r.rules.Cached.Empty() {
+	if r.rules.Cached.Empty() || w.alwaysHasRoom(r) {
 		return nil, nil
 	}
 	size := kept(r.request.Object.Raw, r.Object)
-	if size <= bounds.SmallObject || r.Old != nil && size <= kept(r.request.OldObject.Raw, r.Old) {
+	if size <= bounds.SmallObject {
 		return nil, nil
+	}
+	share := bounds.KindBytes
+	if w.byController(r) {
+		share = bounds.ControllerKindBytes
+	}
+	if r.Old != nil {
+		switch before := kept(r.request.OldObject.Raw, r.Old); {
+		case size <= before:
+			return nil, nil
+		case size <= before+bounds.Growth:
+			share = bounds.ControllerKindBytes
+		}
 	}
 	n, err := w.count(ctx, r)
 	if err != nil {
@@ -51,7 +85,7 @@ func (w Webhooks) checkRoom(ctx context.Context, r *Review) (field.ErrorList, er
 	if r.Old == nil {
 		n++
 	}
-	room := max(bounds.KindBytes/max(n, 1), bounds.SmallObject)
+	room := max(share/max(n, 1), bounds.SmallObject)
 	if size <= room {
 		return nil, nil
 	}

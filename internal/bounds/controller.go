@@ -20,9 +20,12 @@ const (
 	Presets     = 128
 	PresetBytes = 1 << 20
 	// KindBytes is what the objects of a kind of a namespace share of the controller's memory, in bytes of JSON: each further
-	// one may have this divided by their number. Objects of SmallObject and less are always admitted.
-	KindBytes   = 4 << 20
-	SmallObject = 8 << 10
+	// one may have this divided by their number. They share ControllerKindBytes for what the controller creates from them, and for
+	// updates that add Growth at most. Objects of SmallObject and less are always admitted.
+	KindBytes           = 4 << 20
+	ControllerKindBytes = 16 << 20
+	Growth              = 4 << 10
+	SmallObject         = 32 << 10
 	// CachedAnnotation bounds the value of an annotation that the controller keeps in memory of a pod or a PVC, in bytes.
 	CachedAnnotation = 16 << 10
 	// Labels, Finalizers and Owners bound the metadata of an object that the controller keeps in memory, Owner the text of
