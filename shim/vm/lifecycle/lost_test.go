@@ -210,6 +210,44 @@ func TestLostRecordOfAnUndefinedGuest(t *testing.T) {
 	}
 }
 
+// TestLostGuestEndsDuringACreation: what a container that is being created holds stays, though the table does not know it yet.
+func TestLostGuestEndsDuringACreation(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		id := n.started(t, "pod")
+		r := n.rec(t, id)
+		n.end()
+		n.store.Lose(id)
+		n.join()
+		must(t, n.Recover(t.Context()))
+		n.run(t)
+		ours := func(owner string) bool { return strings.HasPrefix(owner, id) }
+
+		release := n.script.Hold("Images.ImageStatus") // called when the image is held
+		defer release()
+		sandbox := n.addPod(t, "other", nil)
+		created := make(chan error, 1)
+		go func() {
+			_, err := n.Create(t.Context(), sandbox, request(0))
+			created <- err
+		}()
+		time.Sleep(time.Millisecond)
+		held := slices.DeleteFunc(n.images.Left(), ours)
+		if len(held) == 0 || len(n.table.All(sandbox)) > 0 {
+			t.Fatalf("the creation holds %v, and its pod has %d containers", held, len(n.table.All(sandbox)))
+		}
+		n.libvirt.End(r.Domain.UUID, domain.ReasonShutdown)
+		time.Sleep(time.Second)
+		if n.table.Knows(id) || slices.ContainsFunc(n.images.Left(), ours) {
+			t.Errorf("the lost guest is there after its end, held: %v", n.images.Left())
+		}
+		if left := n.images.Left(); !slices.Equal(left, held) {
+			t.Errorf("held: %v, want %v", left, held)
+		}
+		release()
+		must(t, <-created)
+	})
+}
+
 // TestLostGuestIsRemovedLater: what it left is removed once libvirtd answers.
 func TestLostGuestIsRemovedLater(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {

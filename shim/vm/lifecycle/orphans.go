@@ -134,8 +134,14 @@ func (c *recovery) removeFolders() error {
 	return errors.Join(append([]error{c.records.RemoveUnrecorded(keep)}, errs...)...)
 }
 
-// releaseStrayDisks releases the disks of containers without a record, and removes their nodes of devices.
+// releaseStrayDisks releases the disks of containers without a record, and removes their nodes of devices. A creation holds
+// its images before the table knows its container, so call it before the first.
 func (c *recovery) releaseStrayDisks(ctx context.Context) error {
+	return c.releaseDisks(ctx, func(id string) bool { return !c.table.Knows(id) && !disk.IsExport(id) })
+}
+
+// releaseDisks releases the disks of the containers that stray returns true for, and removes their nodes of devices.
+func (c *recovery) releaseDisks(ctx context.Context, stray func(id string) bool) error {
 	owners, err := c.images.Owners(ctx)
 	if err != nil {
 		return err
@@ -143,7 +149,7 @@ func (c *recovery) releaseStrayDisks(ctx context.Context) error {
 	var errs []error
 	for _, owner := range owners {
 		id := disk.Container(owner)
-		if c.table.Knows(id) || disk.IsExport(id) {
+		if !stray(id) {
 			continue
 		}
 		c.log.Info("releasing a disk that no container holds", "container", id)
@@ -205,8 +211,8 @@ func (c *recovery) removeStrayDomain(ctx context.Context, d domain.Info) (done b
 	return true, nil
 }
 
-// removeLeft removes what a container without a record left, once its guest has ended, and what else no container has. v is
-// the container as which the guest was shown, nil if it was not.
+// removeLeft removes what a container without a record left, once its guest has ended, and what else no container has but
+// disks, since containers may be created meanwhile. v is the container as which the guest was shown, nil if it was not.
 func (c *recovery) removeLeft(ctx context.Context, id string, v *table.VM) error {
 	if err := errors.Join(c.undefine(ctx, id), c.disks.RemoveNodes(id)); err != nil {
 		return err
@@ -214,7 +220,8 @@ func (c *recovery) removeLeft(ctx context.Context, id string, v *table.VM) error
 	if v != nil {
 		c.table.ForgetRefused(v)
 	}
-	return errors.Join(c.sweepRun(ctx), c.releaseStrayDisks(ctx), c.removeFolders())
+	own := func(other string) bool { return other == id && !c.table.Knows(id) }
+	return errors.Join(c.sweepRun(ctx), c.releaseDisks(ctx, own), c.removeFolders())
 }
 
 // undefine removes the domain of a container, if libvirt has one.
