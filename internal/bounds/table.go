@@ -72,7 +72,7 @@ func ofNode() []Bound {
 		{"conversions at a time", "authors", "a few on a node; namespaces take turns", "imageunpack/expand.TestTurns"},
 		{"a conversion's turn", "authors", span(TurnTime) + "; slower work delays its own namespace alone", "imageunpack/expand.TestSlowTurns"},
 		{"a checkpoint's memory and disks", "an image", "16 GiB and 100 × its files; conversions' turns, free space and cgroup", "shim/vm/lifecycle.TestBombLeavesSpace"},
-		{"a part of a checkpoint's disk", "an image", "16 GiB and 100 × what is read so far", "shim/checkpoint.TestFew"},
+		{"a part of a checkpoint's disk", "an image", "16 GiB and 100 × what is read so far, without zeros", "shim/checkpoint.TestFew"},
 		{"pages of a checkpoint's memory", "an image", "each twice on average", "shim/ramstream.TestRewrites"},
 		{"shared RAM of checkpoints", "images", "a fourth of the node's memory; half of that for a namespace", "shim/forks.TestNotShared"},
 		{"devices' state of checkpoints", "images", fmt.Sprintf("%s each, %s of a namespace, %s of a node", size(Outline), size(NamespaceOutlines), size(Outlines)), "shim/forks.TestOutlines"},

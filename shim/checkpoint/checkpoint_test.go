@@ -7,12 +7,14 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
@@ -200,6 +202,50 @@ func TestFew(t *testing.T) {
 	assert.NilError(t, err)
 	if most := 1<<20 + 100*good.Stored; info.Size() > most {
 		t.Errorf("%d bytes were written, at most %d are allowed", info.Size(), most)
+	}
+}
+
+// TestSparse: zeros that are not written count for nothing, so that a disk's content may be at its end. They pay for nothing
+// either.
+func TestSparse(t *testing.T) {
+	const empty, extra = 512 << 20, 1 << 20
+	dense := make([]byte, 4<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(dense)
+	for name, c := range map[string]struct {
+		end  io.Reader
+		size int64
+		ok   bool
+	}{
+		"dense": {bytes.NewReader(dense), int64(len(dense)), true},
+		"bomb":  {io.LimitReader(ones{}, 64<<20), 64 << 20, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := os.Create(filepath.Join(t.TempDir(), "sparse.tar"))
+			assert.NilError(t, err)
+			d, err := checkpoint.NewWriter(f).AddDisk("root", io.MultiReader(io.LimitReader(zeros{}, empty), c.end))
+			assert.NilError(t, err)
+			compressed := io.NewSectionReader(f, 512, d.Stored) // behind tar's header
+			to, err := os.Create(filepath.Join(t.TempDir(), "disk"))
+			assert.NilError(t, err)
+			defer to.Close()
+			err = checkpoint.ExpandDisk(compressed, empty+c.size, extra, to)
+			var used unix.Stat_t
+			assert.NilError(t, unix.Fstat(int(to.Fd()), &used))
+			if most := extra + 100*d.Stored; used.Blocks*512 > most {
+				t.Errorf("%d bytes were written, at most %d are allowed", used.Blocks*512, most)
+			}
+			if !c.ok {
+				assert.ErrorIs(t, err, checkpoint.ErrUnusable)
+				return
+			}
+			assert.NilError(t, err)
+			got := make([]byte, len(dense))
+			_, err = to.ReadAt(got, empty)
+			assert.NilError(t, err)
+			if !bytes.Equal(got, dense) || used.Size != empty+c.size {
+				t.Errorf("the content of %d bytes differs", used.Size)
+			}
+		})
 	}
 }
 

@@ -199,7 +199,7 @@ func (m Manifest) checkWork() error {
 	return nil
 }
 
-// Extra returns how many bytes a disk may expand to beyond workRatio for each of its compressed bytes that was read: what
+// Extra returns how many bytes other than zeros a disk may expand to beyond workRatio for each of its compressed bytes that was read: what
 // the memory allows, and the disks before it have not used. A disk counts when its checksum is known, so read the memory
 // first, and then the disks in their order.
 func (m Manifest) Extra(disk string) int64 {

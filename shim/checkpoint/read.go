@@ -130,15 +130,21 @@ func PassDisk(ctx context.Context, files Files, d Disk, use func(compressed io.R
 	return stored(ctx, files, diskName(d.Name), d.File, use)
 }
 
-// ExpandDisk decompresses size bytes to an empty file, with holes in place of zeros. It ends at the first byte beyond
-// workRatio for each that it has read, and extra, of [Manifest.Extra].
+// ExpandDisk decompresses size bytes to an empty file, with holes in place of zeros. It ends at the first byte, of those that
+// it would write, beyond workRatio for each that it has read, and extra, of [Manifest.Extra]. Zeros cost no space, and no
+// more time than [Read] has allowed for the size.
 func ExpandDisk(compressed io.Reader, size, extra int64, to *os.File) error {
-	content, err := unpack(compressed, size, extra)
+	content, err := unpack(compressed, size)
 	if err != nil {
 		return err
 	}
 	defer content.Close()
-	return sparse(to, content)
+	return sparse(to, content, func(written int64) error {
+		if written <= extra+workRatio*content.in.n {
+			return nil
+		}
+		return fmt.Errorf("%w: its first %d bytes hold too many: fill free blocks of the guest's disks with zeros", ErrUnusable, content.in.n)
+	})
 }
 
 // stored has use read a file of a checkpoint, whose checksum it compares then.
@@ -207,17 +213,17 @@ func (w within) Read(p []byte) (int, error) {
 // OpenMemory returns QEMU's stream of a file that [CopyMemory] wrote. Reading fails with
 // [ErrUnusable] if the stream is not as long as the manifest says.
 func OpenMemory(f *os.File, m Manifest) (io.ReadCloser, error) {
-	return unpack(f, m.Memory.Size, m.Memory.Size)
+	return unpack(f, m.Memory.Size)
 }
 
-// unpack decompresses size bytes, and at most extra beyond workRatio for each that it has read.
-func unpack(r io.Reader, size, extra int64) (io.ReadCloser, error) {
+// unpack decompresses size bytes.
+func unpack(r io.Reader, size int64) (*exact, error) {
 	in := &counted{from: r}
 	d, err := zstd.NewReader(in, zstd.WithDecoderMaxWindow(window), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		return nil, err
 	}
-	return &exact{from: d, in: in, left: size, extra: extra}, nil
+	return &exact{from: d, in: in, left: size}, nil
 }
 
 // counted is a reader that counts.
@@ -232,12 +238,12 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// exact is a reader of a known number of bytes, of which extra are left beyond those that the input allows.
+// exact is a reader of a known number of bytes.
 type exact struct {
-	from        *zstd.Decoder
-	in          *counted
-	left, extra int64
-	err         error // the end
+	from *zstd.Decoder
+	in   *counted
+	left int64
+	err  error // the end
 }
 
 func (e *exact) Read(p []byte) (int, error) {
@@ -249,10 +255,7 @@ func (e *exact) Read(p []byte) (int, error) {
 	}
 	n, err := e.from.Read(p)
 	e.left -= int64(n)
-	e.extra -= int64(n)
 	switch {
-	case e.extra+workRatio*e.in.n < 0:
-		n, err = 0, fmt.Errorf("%w: its first %d bytes hold too many: fill free blocks of the guest's disks with zeros", ErrUnusable, e.in.n)
 	case e.left < 0:
 		n, err = n-1, fmt.Errorf("%w: its content is longer than %s says", ErrUnusable, ManifestName)
 	case errors.Is(err, io.EOF) && e.left > 0:
@@ -269,16 +272,21 @@ func (e *exact) Close() error {
 	return nil
 }
 
-// sparse copies to an empty file, and leaves holes in place of zeros.
-func sparse(to *os.File, from io.Reader) error {
+// sparse copies to an empty file, and leaves holes in place of zeros. It asks allowed before each write, with the number of
+// bytes that are written then.
+func sparse(to *os.File, from io.Reader, allowed func(written int64) error) error {
 	b, zeros := make([]byte, 64<<10), make([]byte, 64<<10)
-	at := int64(0)
+	var at, written int64
 	for {
 		n, err := io.ReadFull(from, b)
 		if errors.Is(err, ErrUnusable) { // also of a frame that is cut off, whose error is an unexpected EOF
 			return err
 		}
 		if n > 0 && !bytes.Equal(b[:n], zeros[:n]) {
+			written += int64(n)
+			if err := allowed(written); err != nil {
+				return err
+			}
 			if _, err := to.WriteAt(b[:n], at); err != nil {
 				return err
 			}
