@@ -10,6 +10,8 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/pool/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/replicas"
 )
 
 // TestScale: VMs are numbered from 0, and while nothing changes nothing is written.
@@ -45,6 +47,17 @@ func TestScale(t *testing.T) {
 	g.gone()
 	g.reconcile()
 	g.has()
+}
+
+// TestHuge: of as many VMs as a pool may request, a pass makes some.
+func TestHuge(t *testing.T) {
+	g := newRig(t)
+	g.add(1<<31 - 1)
+	g.reconcile()
+	made := new(kubevirt.VirtualMachineList)
+	if err := g.List(t.Context(), made); err != nil || len(made.Items) != replicas.Most {
+		t.Errorf("%d VMs were made: %v", len(made.Items), err)
+	}
 }
 
 // TestReplacement: a VM that is being deleted keeps its place and its name until it is

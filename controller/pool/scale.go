@@ -106,7 +106,7 @@ func (r *Reconciler) grow(ctx context.Context, w *work) error {
 	if exists, err := replicas.Exists(ctx, r.live, w.pool); err != nil || !exists {
 		return err
 	}
-	indexes, err := r.freeIndexes(ctx, w, missing)
+	indexes, err := r.freeIndexes(ctx, w, min(missing, replicas.Most))
 	if err != nil || len(indexes) == 0 {
 		return err
 	}
@@ -143,6 +143,9 @@ func (r *Reconciler) freeIndexes(ctx context.Context, w *work, n int) ([]int, er
 	}
 	var free []int
 	for index := 0; len(free) < n; index++ {
+		if err := ctx.Err(); err != nil { // the cache does not look at it
+			return nil, err
+		}
 		if taken[index] {
 			continue
 		}

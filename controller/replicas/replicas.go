@@ -20,6 +20,10 @@ import (
 // atOnce bounds the requests for one owner that are under way at a time.
 const atOnce = 16
 
+// Most bounds the objects that one pass makes for an owner, whose number any user may write. Each object that is made brings
+// the next pass.
+const Most = 500
+
 // Create calls create for each name, first for one, then for twice as many each time:
 // the API server is not asked n times for what it refuses, because of a quota for
 // example. It returns the number of successes.

@@ -25,7 +25,7 @@ func (r *Reconciler) create(ctx context.Context, set *replicaSet, known []*insta
 	if n <= 0 {
 		return 0, nil
 	}
-	names, err := r.freeNames(ctx, set, known, n)
+	names, err := r.freeNames(ctx, set, known, min(n, replicas.Most))
 	if err != nil {
 		return 0, err
 	}
@@ -49,6 +49,9 @@ func (r *Reconciler) createOne(ctx context.Context, set *replicaSet, name string
 func (r *Reconciler) freeNames(ctx context.Context, set *replicaSet, known []*instance, n int) ([]string, error) {
 	var names []string
 	for number := 0; len(names) < n; number++ {
+		if err := ctx.Err(); err != nil { // the cache does not look at it
+			return nil, err
+		}
 		name := pod.UniqueName(set.Name, maxName, string(set.UID)+"/"+strconv.Itoa(number))
 		have := new(instance)
 		err := r.Client.Get(ctx, client.ObjectKey{Namespace: set.Namespace, Name: name}, have,
