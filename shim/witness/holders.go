@@ -121,8 +121,8 @@ func opened(pid int) (map[File]bool, error) {
 		}
 		held := map[File]bool{}
 		for _, entry := range files {
-			var st unix.Stat_t
-			if err := unix.Stat(filepath.Join(task, "fd", entry.Name()), &st); err != nil {
+			st, err := cachedStat(filepath.Join(task, "fd", entry.Name()))
+			if err != nil {
 				continue // closed meanwhile
 			}
 			if f, ok := identify(&st); ok {
@@ -134,6 +134,18 @@ func opened(pid int) (map[File]bool, error) {
 		}
 	}
 	return nil, nil
+}
+
+// cachedStat describes an open file by what the kernel knows of it. The server of a network's file system, which may be
+// away, is not asked.
+func cachedStat(path string) (st unix.Stat_t, err error) {
+	var x unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO, &x); err != nil {
+		return st, err
+	}
+	st.Mode, st.Ino = uint32(x.Mode), x.Ino
+	st.Dev, st.Rdev = unix.Mkdev(x.Dev_major, x.Dev_minor), unix.Mkdev(x.Rdev_major, x.Rdev_minor)
+	return st, nil
 }
 
 // readOnly reports whether a descriptor was opened for reading alone. One that cannot be read counts as one
