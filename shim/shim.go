@@ -261,6 +261,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		Logger:         log,
 		NodeStops:      shutdown.New(log).Underway,
 		NodeBooted:     shutdown.Booted,
+		NodeBootID:     shutdown.BootID,
 		RuntimeHandler: c.Handler,
 		NodeCPUs:       nodeCPUs,
 		NodeCPU:        nodeCPU,

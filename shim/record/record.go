@@ -92,9 +92,12 @@ type Container struct {
 	ID        string `json:"id"`
 	SandboxID string `json:"sandboxID"`
 
-	State      State     `json:"state"`
-	CreatedAt  time.Time `json:"createdAt"`
-	StartedAt  time.Time `json:"startedAt,omitzero"`
+	State     State     `json:"state"`
+	CreatedAt time.Time `json:"createdAt"`
+	StartedAt time.Time `json:"startedAt,omitzero"`
+	// BootID names the node's run, by its kernel, in which the VM was started; empty before the start, if it is not known,
+	// and in records of shims that did not write it.
+	BootID     string    `json:"bootID,omitempty"`
 	FinishedAt time.Time `json:"finishedAt,omitzero"`
 	ExitCode   int32     `json:"exitCode"`
 	// Reason and Message are those of CRI for a container that exited.

@@ -1,6 +1,8 @@
 package shutdown
 
 import (
+	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,4 +15,16 @@ func Booted() time.Time {
 		return time.Time{}
 	}
 	return time.Now().Add(-time.Duration(up.Nano()))
+}
+
+// bootIDFile has the kernel's name of its run since the node booted.
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// BootID returns the name that the kernel gave to this run of the node, which no clock changes; empty if it is not known.
+func BootID() string {
+	text, err := os.ReadFile(bootIDFile)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }

@@ -60,3 +60,11 @@ func TestBooted(t *testing.T) {
 		t.Errorf("booted at %s and at %s", first, again)
 	}
 }
+
+// TestBootID: a run of the node has one name.
+func TestBootID(t *testing.T) {
+	first := BootID()
+	if len(first) != 36 || BootID() != first {
+		t.Errorf("%q and %q", first, BootID())
+	}
+}

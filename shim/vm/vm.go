@@ -104,6 +104,8 @@ type Options struct {
 	NodeStops func(context.Context) bool
 	// NodeBooted returns when the node booted; nil or zero if that is not known.
 	NodeBooted func() time.Time
+	// NodeBootID names the node's run since it booted; nil or empty if that is not known.
+	NodeBootID func() string
 
 	// RuntimeHandler is CRI's name of the VMs' handler.
 	RuntimeHandler string
@@ -215,7 +217,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Domains: o.Driver.Lifecycle, Observer: o.Driver.Observer, Processes: o.Driver.Processes, Witness: processes,
 		Memory: o.Driver.Balloon, Sizes: o.Driver.Sizes, Connection: o.Driver.Connection, Host: o.Driver.Host,
 		Describer: describer, Files: files, Forks: o.Forks, Layout: paths, Metrics: o.Metrics, Tracing: o.Tracing, Logger: o.Logger,
-		NodeStops: o.NodeStops, NodeBooted: o.NodeBooted, RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
+		NodeStops: o.NodeStops, NodeBooted: o.NodeBooted, NodeBootID: o.NodeBootID, RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
 		RunFolders: func() error { return errors.Join(o.RunFolders(), paths.Make()) },
 	})
 	hotplugs := hotplug.New(hotplug.Options{

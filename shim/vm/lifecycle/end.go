@@ -40,6 +40,7 @@ type ends struct {
 	layout     layout.Layout
 	nodeStops  func(context.Context) bool
 	nodeBooted func() time.Time
+	nodeBootID func() string
 	records    Records
 	log        *slog.Logger
 
@@ -65,13 +66,16 @@ func newEnds(o Options, down *teardown, p *pending) *ends {
 		table: o.Table, domains: o.Domains, observer: o.Observer, processes: o.Processes, witness: o.Witness, libvirtd: o.Connection,
 		disks: o.DiskMaker, groups: o.Groups, agents: o.Agents, conditions: o.Conditions,
 		events: o.Events, owned: ownership{o.Pods, o.Observer, o.Domains, o.Logger}, moves: o.Moves, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
-		nodeStops: o.NodeStops, nodeBooted: o.NodeBooted, records: o.Records, down: down, pending: p, errors: newDiskErrors(o),
+		nodeStops: o.NodeStops, nodeBooted: o.NodeBooted, nodeBootID: o.NodeBootID, records: o.Records, down: down, pending: p, errors: newDiskErrors(o),
 	}
 	if e.nodeStops == nil {
 		e.nodeStops = func(context.Context) bool { return false }
 	}
 	if e.nodeBooted == nil {
 		e.nodeBooted = func() time.Time { return time.Time{} }
+	}
+	if e.nodeBootID == nil {
+		e.nodeBootID = func() string { return "" }
 	}
 	e.of.New = func(*table.VM) *endState { return &endState{} }
 	e.disputes = &disputes{witness: o.Witness, conditions: o.Conditions, tasks: o.Tasks, log: o.Logger, of: &e.of, settle: e.settle}
@@ -146,13 +150,21 @@ func (e *ends) finish(ctx context.Context, v *table.VM, r record.Container, reas
 	}
 	end := endingOf(reason, r.Domain.Name, func() bool { return e.oomKilled(r) }, state.unserved.Load, state.panicked.Load, state.unwatched.Load,
 		func() bool { return e.nodeStops(ctx) })
-	if end == unexpected(r.Domain.Name) && r.StartedAt.Before(e.nodeBooted()) {
+	if end == unexpected(r.Domain.Name) && e.nodeRestarted(r) {
 		end = endedWithNode()
 	}
 	if state.noTPM.Load() && end.reason == reasonError && reason != domain.ReasonDestroyed {
 		end.message += "; swtpm had ended before, and QEMU ends when such a guest is reset"
 	}
 	return e.finishAs(ctx, v, r, end)
+}
+
+// nodeRestarted reports whether the node booted since a VM's start. Times alone say so wrongly when the clock was set.
+func (e *ends) nodeRestarted(r record.Container) bool {
+	if now := e.nodeBootID(); now != "" && r.BootID != "" {
+		return now != r.BootID
+	}
+	return r.StartedAt.Before(e.nodeBooted())
 }
 
 // finishAs records an end that is known.

@@ -61,19 +61,26 @@ func TestEndWithTheNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason        domain.Reason
 		booted        time.Duration // after the guest's start
+		before, after string        // the names of the node's run at the start and at the end
 		code          int32
 		word, message string
 	}{
-		"reset":                   {domain.ReasonCrashed, time.Minute, 137, "NodeShutdown", "the node restarted without shutting the VM down"},
-		"booted before":           {domain.ReasonCrashed, -time.Minute, 137, "Error", "QEMU ended unexpectedly"},
-		"powered off, by libvirt": {domain.ReasonDestroyed, time.Minute, 137, "Error", "the VM was powered off"},
+		"reset":                   {domain.ReasonCrashed, time.Minute, "a", "b", 137, "NodeShutdown", "the node restarted without shutting the VM down"},
+		"booted before":           {domain.ReasonCrashed, -time.Minute, "a", "a", 137, "Error", "QEMU ended unexpectedly"},
+		"clock set forward":       {domain.ReasonCrashed, time.Minute, "a", "a", 137, "Error", "QEMU ended unexpectedly"},
+		"reset, clock set back":   {domain.ReasonCrashed, -time.Minute, "a", "b", 137, "NodeShutdown", "the node restarted without shutting the VM down"},
+		"reset, older record":     {domain.ReasonCrashed, time.Minute, "", "b", 137, "NodeShutdown", "the node restarted without shutting the VM down"},
+		"older record":            {domain.ReasonCrashed, -time.Minute, "", "b", 137, "Error", "QEMU ended unexpectedly"},
+		"no name":                 {domain.ReasonCrashed, -time.Minute, "a", "", 137, "Error", "QEMU ended unexpectedly"},
+		"powered off, by libvirt": {domain.ReasonDestroyed, time.Minute, "a", "b", 137, "Error", "the VM was powered off"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onNode(t, func(t *testing.T, n *node) {
 				n.run(t)
+				n.bootID = c.before
 				id := n.started(t, "pod")
 				r := n.rec(t, id)
-				n.booted = r.StartedAt.Add(c.booted)
+				n.booted, n.bootID = r.StartedAt.Add(c.booted), c.after
 				n.libvirt.End(r.Domain.UUID, c.reason)
 				time.Sleep(time.Millisecond)
 				n.wantEnd(t, id, c.code, c.word, c.message)

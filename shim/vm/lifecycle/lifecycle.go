@@ -68,6 +68,8 @@ type Options struct {
 	NodeStops func(context.Context) bool
 	// NodeBooted returns when the node booted; nil or zero if that is not known.
 	NodeBooted func() time.Time
+	// NodeBootID names the node's run since it booted; nil or empty if that is not known.
+	NodeBootID func() string
 	// RuntimeHandler is CRI's name of the VMs' handler.
 	RuntimeHandler string
 	// DiskMode is the mode of registry disks whose pods set none.

@@ -60,6 +60,7 @@ type node struct {
 	mode   vmspec.Mode
 	dir    string
 	booted time.Time // when the node booted
+	bootID string    // names the node's run; empty if that is not known
 	// tracing is nil for none.
 	tracing *tracing.Tracing
 	log     *lines
@@ -130,8 +131,8 @@ func (n *node) join() {
 	n.moves.Refuse = func(ctx context.Context, v *table.VM, reason string) error { return n.Refuse(ctx, v, reason) }
 	files := vmfile.New(n.images, n.layout.Folder)
 	n.Lifecycle = lifecycle.New(lifecycle.Options{
-		NodeBooted: func() time.Time { return n.booted },
-		Table:      n.table, Sandboxes: n.sandboxes, Agents: n.agents, Conditions: n.conditions, Events: n.events, Moves: n.moves, Pods: n.podLookup, Tasks: n.tasks,
+		NodeBooted: func() time.Time { return n.booted }, NodeBootID: func() string { return n.bootID },
+		Table: n.table, Sandboxes: n.sandboxes, Agents: n.agents, Conditions: n.conditions, Events: n.events, Moves: n.moves, Pods: n.podLookup, Tasks: n.tasks,
 		Records: n.store, Images: n.images, ImageStore: n.images, Expanded: n.images, Checkpoints: vmtest.NewCheckpoints(n.script),
 		DiskMaker: n.disks, DiskAttacher: n.disks, DiskKeeper: n.disks,
 		Network: n.network, Presence: n.network, TPMs: n.tpms, Filesystems: n.filesystems, Hooks: n.hooks, Firmware: []string{filepath.Join(n.dir, "firmware")}, HostDevices: hostdevice.Node{Root: n.dir}, Groups: n.groups, Consoles: n.consoles,

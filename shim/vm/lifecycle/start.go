@@ -146,7 +146,7 @@ func (s *starts) run(ctx context.Context, one *start) error {
 			one.rec.Config.Value.GetMetadata().GetName(), table.PodName(one.rec), err, startRemedy(err, one.rec.Spec.Disks))
 	}
 	r := one.record()
-	r.State, r.StartedAt, r.Domain.PID = record.Running, time.Now(), one.qemu
+	r.State, r.StartedAt, r.BootID, r.Domain.PID = record.Running, time.Now(), s.ends.nodeBootID(), one.qemu
 	return s.table.Put(one.vm, r)
 }
 
