@@ -33,7 +33,7 @@ func OtherUser(ctx context.Context, live client.Reader, pvc *corev1.PersistentVo
 	for _, look := range []func() (string, error){
 		func() (string, error) {
 			items := func(all *corev1.PodList) []corev1.Pod { return all.Items }
-			return user(ctx, live, pvc, new(corev1.PodList), items, podUses)
+			return user(ctx, live, pvc, new(corev1.PodList), items, podUses, pages.Unfinished())
 		},
 		func() (string, error) {
 			items := func(all *kubevirt.VirtualMachineList) []kubevirt.VirtualMachine { return all.Items }
@@ -65,7 +65,7 @@ func OtherUser(ctx context.Context, live client.Reader, pvc *corev1.PersistentVo
 // PVC, so user returns that.
 func user[T any, L client.ObjectList](
 	ctx context.Context, live client.Reader, pvc *corev1.PersistentVolumeClaim,
-	empty L, items func(L) []T, uses func(*T, *corev1.PersistentVolumeClaim) string,
+	empty L, items func(L) []T, uses func(*T, *corev1.PersistentVolumeClaim) string, options ...client.ListOption,
 ) (who string, err error) {
 	kind := reflect.TypeFor[T]().Name()
 	err = pages.Each(ctx, live, pvc.Namespace, func() L { return empty.DeepCopyObject().(L) }, func(page L) (bool, error) {
@@ -76,7 +76,7 @@ func user[T any, L client.ObjectList](
 			}
 		}
 		return false, nil
-	})
+	}, options...)
 	if errors.Is(err, pages.ErrTooMany) {
 		return fmt.Sprintf("perhaps an object of kind %s (%v)", kind, err), nil
 	}

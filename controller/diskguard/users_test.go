@@ -32,3 +32,23 @@ func TestTooManyUsers(t *testing.T) {
 		}
 	}
 }
+
+// TestEndedPods: very many pods that have ended hide neither that nothing uses a PVC, nor a pod that does.
+func TestEndedPods(t *testing.T) {
+	c := fakecluster.New(t, fakecluster.Options{Types: []func(*runtime.Scheme) error{corev1.AddToScheme, kubevirt.AddToScheme, exportapi.AddToScheme}})
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "default"}}
+	user := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "writer", Namespace: "default"}}
+	user.Spec.Volumes = []corev1.Volume{{Name: "x", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"},
+	}}}
+	c.Add(t, user)
+	for phase, want := range map[corev1.PodPhase]string{
+		"": "pod writer", corev1.PodPending: "pod writer", corev1.PodRunning: "pod writer", corev1.PodUnknown: "pod writer",
+		corev1.PodSucceeded: "", corev1.PodFailed: "",
+	} {
+		fakecluster.Change(t, c, user, func(p *corev1.Pod) { p.Status.Phase = phase })
+		if who, err := diskguard.OtherUser(t.Context(), fakecluster.Ended(c.Client), pvc, diskguard.Owner{}); who != want || err != nil {
+			t.Errorf("phase %q: %q, %v, want %q", phase, who, err, want)
+		}
+	}
+}

@@ -288,6 +288,7 @@ func TestWaits(t *testing.T) {
 			g.pvc("data")
 			user := user("writer", "data")
 			g.Add(g.t, user)
+			g.r.sources.live = fakecluster.Ended(g.r.sources.live) // pods of jobs
 			g.export(kindPVC, "data")
 			return func() {
 				fakecluster.Change(g.t, g.Cluster, user, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })

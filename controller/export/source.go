@@ -283,7 +283,7 @@ func (f *sources) inUse(ctx context.Context, w *work, volumes []volume) (*reason
 			}
 		}
 		return false, nil
-	})
+	}, pages.Unfinished())
 	if errors.Is(err, pages.ErrTooMany) {
 		return because(reasonInUse, "A pod may use the export's PersistentVolumeClaims (%v)", err), nil
 	}

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/internal/bounds"
@@ -20,6 +22,14 @@ const size = 16
 
 // ErrTooMany says that a namespace has more objects of a kind than the controller reads.
 var ErrTooMany = errors.New("too many objects in the namespace")
+
+// Unfinished selects pods that have not ended, which alone use their PVCs. Namespaces have very many that have, as of jobs.
+func Unfinished() client.ListOption {
+	return client.MatchingFieldsSelector{Selector: fields.AndSelectors(
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+	)}
+}
 
 // Each lists the objects of a namespace page by page, until look returns true or an error. Empty returns an empty list. Live
 // must read from the API server: a cache returns the first page alone. The error is [ErrTooMany] if look has not ended the

@@ -27,6 +27,7 @@ const agent = kubevirt.VirtualMachineInstanceAgentConnected
 // its memory.
 func TestOffline(t *testing.T) {
 	g := newRig(t)
+	g.r.sources.live = fakecluster.Ended(g.r.sources.live) // of jobs
 	g.vm(func(vm *kubevirt.VirtualMachine) {
 		v := vm.Spec.Template.Spec.Volumes[0].DeepCopy()
 		v.Name, v.PersistentVolumeClaim.ClaimName = "slow", "claim-slow"
@@ -381,6 +382,7 @@ func TestWaits(t *testing.T) {
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim-data"},
 			}}}
 			g.Add(g.t, p)
+			g.r.sources.live = fakecluster.Ended(g.r.sources.live)
 		},
 		"source is offline but a pod may use its PVCs (too many objects in the namespace: more than 8192": func(g *rig, _ *kubevirt.VirtualMachine) {
 			g.r.sources.live = fakecluster.Endless(g.r.sources.live, new(corev1.PodList))

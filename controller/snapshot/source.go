@@ -208,7 +208,7 @@ func (l *sources) inUse(ctx context.Context, w *work, uses []pod.PVC) (string, e
 			}
 		}
 		return false, nil
-	})
+	}, pages.Unfinished())
 	if errors.Is(err, pages.ErrTooMany) {
 		return fmt.Sprintf("source is offline but a pod may use its PVCs (%v)", err), nil
 	}

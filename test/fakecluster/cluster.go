@@ -89,7 +89,7 @@ func New(t testing.TB, o Options) *Cluster {
 				if err := known(l, scheme); err != nil {
 					return err
 				}
-				return w.List(ctx, l, how...)
+				return list(ctx, w, l, how...)
 			},
 		})
 	if o.Index != nil {

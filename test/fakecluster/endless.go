@@ -3,7 +3,10 @@ package fakecluster
 import (
 	"context"
 	"reflect"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -25,4 +28,45 @@ func (e endless) List(ctx context.Context, list client.ObjectList, options ...cl
 	}
 	list.SetContinue("more")
 	return nil
+}
+
+// list selects pods by their phase, as an API server does. The client's fake has no selectors that exclude a value.
+func list(ctx context.Context, from client.Reader, into client.ObjectList, how ...client.ListOption) error {
+	var o client.ListOptions
+	o.ApplyOptions(how)
+	pods, is := into.(*corev1.PodList)
+	if !is || o.FieldSelector == nil {
+		return from.List(ctx, into, how...)
+	}
+	selector := o.FieldSelector
+	o.FieldSelector = nil
+	if err := from.List(ctx, pods, &o); err != nil {
+		return err
+	}
+	pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !selector.Matches(phase(p.Status.Phase)) })
+	return nil
+}
+
+func phase(p corev1.PodPhase) fields.Set { return fields.Set{"status.phase": string(p)} }
+
+// ended is a reader of a namespace with pods without end that have ended.
+type ended struct{ client.Reader }
+
+// Ended returns a reader that reads from another one. Each of its lists of pods is a page of one that has ended, which others
+// follow, unless the list's selector excludes those.
+func Ended(from client.Reader) client.Reader { return ended{from} }
+
+func (e ended) List(ctx context.Context, into client.ObjectList, how ...client.ListOption) error {
+	var o client.ListOptions
+	o.ApplyOptions(how)
+	if pods, is := into.(*corev1.PodList); is {
+		for _, p := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
+			if o.FieldSelector == nil || o.FieldSelector.Matches(phase(p)) {
+				pods.Items = []corev1.Pod{{Status: corev1.PodStatus{Phase: p}}}
+				pods.SetContinue("more")
+				return nil
+			}
+		}
+	}
+	return e.Reader.List(ctx, into, how...)
 }
