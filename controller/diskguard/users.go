@@ -20,7 +20,8 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// Owner is the VM that may use a PVC. Its own instances and templates do not count as other users.
+// Owner is the VM that may use a PVC. Its own templates do not count as other users. One without a UID is to be created: then
+// attachment pods of its name, which are a former VM's and go, do not count either.
 type Owner struct {
 	Name string
 	UID  types.UID
@@ -33,7 +34,7 @@ func OtherUser(ctx context.Context, live client.Reader, pvc *corev1.PersistentVo
 	for _, look := range []func() (string, error){
 		func() (string, error) {
 			items := func(all *corev1.PodList) []corev1.Pod { return all.Items }
-			return user(ctx, live, pvc, new(corev1.PodList), items, podUses, pages.Unfinished())
+			return user(ctx, live, pvc, new(corev1.PodList), items, owner.podUses, pages.Unfinished())
 		},
 		func() (string, error) {
 			items := func(all *kubevirt.VirtualMachineList) []kubevirt.VirtualMachine { return all.Items }
@@ -94,7 +95,10 @@ func said(uses bool, format, name string) string {
 	return fmt.Sprintf(format, name)
 }
 
-func podUses(p *corev1.Pod, pvc *corev1.PersistentVolumeClaim) string {
+func (o Owner) podUses(p *corev1.Pod, pvc *corev1.PersistentVolumeClaim) string {
+	if instance, _, attached := pod.AttachedTo(p); attached && o.UID == "" && instance == o.Name {
+		return ""
+	}
 	ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 	return said(!ended && slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == pvc.Name

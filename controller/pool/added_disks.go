@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/decode"
 	"github.com/nodevirt/nodevirt/controller/diskguard"
@@ -43,7 +42,7 @@ func addedTo(pool *vmPool, vm *kubevirt.VirtualMachine, made *kubevirt.VirtualMa
 	return string(text), nil
 }
 
-// giveBack gives a new VM of a pool a PVC that its predecessor had as its own disk, unless another VM has it meanwhile.
+// giveBack gives a new VM of a pool a PVC that its predecessor had as its own disk, unless something else uses it meanwhile.
 func (d *disks) giveBack(
 	ctx context.Context, pool *vmPool, vm *kubevirt.VirtualMachine, pvc *corev1.PersistentVolumeClaim, volume string,
 ) error {
@@ -51,12 +50,8 @@ func (d *disks) giveBack(
 	if err := decode.JSON([]byte(pvc.Annotations[AnnotationAddedDisk]), &own); err != nil || own.Pool != pool.Name {
 		return nil //nolint:nilerr // what this pool has not written is not read
 	}
-	var vms kubevirt.VirtualMachineList
-	if err := d.client.List(ctx, &vms, client.InNamespace(pool.Namespace)); err != nil {
-		return fmt.Errorf("list VMs in %s: %w", pool.Namespace, err)
-	}
-	if slices.ContainsFunc(vms.Items, func(o kubevirt.VirtualMachine) bool { return diskguard.VMNames(&o, pvc) }) {
-		return nil
+	if user, err := diskguard.OtherUser(ctx, d.live, pvc, diskguard.Owner{Name: vm.Name, UID: vm.UID}); err != nil || user != "" {
+		return err
 	}
 	s := &vm.Spec.Template.Spec
 	source := kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.PersistentVolumeClaimVolumeSource{

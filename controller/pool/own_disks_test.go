@@ -7,9 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
+	exportapi "kubevirt.io/api/export/v1"
 	api "kubevirt.io/api/pool/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	hotplug "github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -117,18 +120,51 @@ func TestPreservedAdded(t *testing.T) {
 	}
 }
 
-// TestPreservedAddedElsewhere: a user who gave the disk to another VM meanwhile keeps it there.
+// TestPreservedAddedElsewhere: a user who gave the disk to something else meanwhile keeps it there.
 func TestPreservedAddedElsewhere(t *testing.T) {
-	g := newRig(t)
-	g.scaledInAndOut(plug, claim("precious"))
-	other := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "other"}}
-	other.Spec.Template = new(kubevirt.VirtualMachineInstanceTemplateSpec)
-	other.Spec.Template.Spec.Volumes = []kubevirt.Volume{fakecluster.ClaimVolume("data", "precious")}
-	g.Add(t, other)
-	g.scale(2)
-	g.reconcile()
-	if got := disksOf(g.vm("web-0")); got != "[root=root-0] [root-0]" {
-		t.Errorf("disks %s", got)
+	meta := metav1.ObjectMeta{Namespace: web.Namespace, Name: "other"}
+	volumes := []kubevirt.Volume{fakecluster.ClaimVolume("data", "precious")}
+	vm := &kubevirt.VirtualMachine{ObjectMeta: meta}
+	vm.Spec.Template = new(kubevirt.VirtualMachineInstanceTemplateSpec)
+	vm.Spec.Template.Spec.Volumes = volumes
+	vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: meta}
+	vmi.Spec.Volumes = volumes
+	p := &corev1.Pod{ObjectMeta: meta}
+	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "precious"},
+	}}}
+	export := &exportapi.VirtualMachineExport{ObjectMeta: meta}
+	export.Spec.Source.Kind, export.Spec.Source.Name = "PersistentVolumeClaim", "precious"
+	for _, other := range []client.Object{vm, vmi, p, export} {
+		g := newRig(t)
+		g.scaledInAndOut(plug, claim("precious"))
+		g.Add(t, other)
+		g.scale(2)
+		g.reconcile()
+		if got := disksOf(g.vm("web-0")); got != "[root=root-0] [root-0]" {
+			t.Errorf("%T: disks %s", other, got)
+		}
+	}
+}
+
+// TestPreservedAddedAttached: the former VM's attachment pod, which the garbage collector deletes, keeps no disk from the next VM.
+func TestPreservedAddedAttached(t *testing.T) {
+	for instance, want := range map[string]string{"web-0": "[root=root-0 added=precious] [root-0]", "web-00": "[root=root-0] [root-0]"} {
+		g := newRig(t)
+		g.scaledInAndOut(plug, claim("precious"))
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: web.Namespace, Name: "hp-volume", Labels: map[string]string{kubevirt.AppLabel: pod.AttachmentLabelValue},
+			Annotations: map[string]string{kubevirt.DomainAnnotation: instance, hotplug.Annotation: "uid"},
+		}}
+		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "precious"},
+		}}}
+		g.Add(t, p)
+		g.scale(2)
+		g.reconcile()
+		if got := disksOf(g.vm("web-0")); got != want {
+			t.Errorf("attachment pod of %s: disks %s, want %s", instance, got, want)
+		}
 	}
 }
 

@@ -22,7 +22,9 @@ type owners = []metav1.OwnerReference
 
 // disks keeps the PVCs of removed VMs for their successors.
 type disks struct {
-	client      client.Client
+	client client.Client
+	// live reads from the API server.
+	live        client.Reader
 	dataVolumes DataVolumes
 }
 

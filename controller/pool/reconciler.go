@@ -53,7 +53,7 @@ type Reconciler struct {
 func NewReconciler(o Options) *Reconciler {
 	return &Reconciler{
 		client: o.Client, live: o.Live, events: o.Events, now: o.Now,
-		disks:     &disks{client: o.Client, dataVolumes: o.DataVolumes},
+		disks:     &disks{client: o.Client, live: o.Live, dataVolumes: o.DataVolumes},
 		templates: &revisions{live: o.Live, revisions: o.Revisions},
 		selection: &selector{live: o.Live},
 	}

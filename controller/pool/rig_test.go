@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
+	exportapi "kubevirt.io/api/export/v1"
 	api "kubevirt.io/api/pool/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,7 +43,7 @@ func newRig(t *testing.T) *rig {
 	g := &rig{t: t, now: time.Now().Truncate(time.Second), dataVolumes: map[string]owners{}}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
 		Types: []func(*runtime.Scheme) error{
-			corev1.AddToScheme, appsv1.AddToScheme, kubevirt.AddToScheme, api.AddToScheme,
+			corev1.AddToScheme, appsv1.AddToScheme, kubevirt.AddToScheme, api.AddToScheme, exportapi.AddToScheme,
 		},
 		Status: []client.Object{new(vmPool), new(kubevirt.VirtualMachine), new(kubevirt.VirtualMachineInstance)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
