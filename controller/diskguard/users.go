@@ -20,7 +20,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// Owner is the VM that may use a PVC. Its own templates do not count as other users. One without a UID is to be created: then
+// Owner is the VM that may use a PVC. Its own templates do not count as other users. One without a UID does not exist yet: then
 // attachment pods of its name, which are a former VM's and go, do not count either.
 type Owner struct {
 	Name string
