@@ -138,7 +138,7 @@ func ExpandDisk(compressed io.Reader, size, extra int64, to *os.File) error {
 	if err != nil {
 		return err
 	}
-	defer content.Close()
+	defer func() { _ = content.Close() }() // it was read
 	return sparse(to, content, func(written int64) error {
 		if written <= extra+workRatio*content.in.n {
 			return nil
