@@ -35,7 +35,7 @@ func list(ctx context.Context, from client.Reader, into client.ObjectList, how .
 	var o client.ListOptions
 	o.ApplyOptions(how)
 	pods, is := into.(*corev1.PodList)
-	if !is || o.FieldSelector == nil {
+	if !is || !ofPhase(o.FieldSelector) {
 		return from.List(ctx, into, how...)
 	}
 	selector := o.FieldSelector
@@ -45,6 +45,11 @@ func list(ctx context.Context, from client.Reader, into client.ObjectList, how .
 	}
 	pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !selector.Matches(phase(p.Status.Phase)) })
 	return nil
+}
+
+// ofPhase reports whether a selector is of the phase alone. Others are indexes of the fake.
+func ofPhase(s fields.Selector) bool {
+	return s != nil && !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool { return r.Field != "status.phase" })
 }
 
 func phase(p corev1.PodPhase) fields.Set { return fields.Set{"status.phase": string(p)} }
@@ -61,7 +66,7 @@ func (e ended) List(ctx context.Context, into client.ObjectList, how ...client.L
 	o.ApplyOptions(how)
 	if pods, is := into.(*corev1.PodList); is {
 		for _, p := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
-			if o.FieldSelector == nil || o.FieldSelector.Matches(phase(p)) {
+			if o.FieldSelector == nil || ofPhase(o.FieldSelector) && o.FieldSelector.Matches(phase(p)) {
 				pods.Items = []corev1.Pod{{Status: corev1.PodStatus{Phase: p}}}
 				pods.SetContinue("more")
 				return nil
