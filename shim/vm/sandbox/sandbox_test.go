@@ -92,8 +92,8 @@ func TestStartsOnce(t *testing.T) {
 		if !errors.Is(err, vmerrors.ErrInvalid) || !strings.Contains(err.Error(), "Migrated: the guest runs on node b") {
 			t.Errorf("%v", err)
 		}
-		if told := n.conditions.Refused(); len(told) != 1 || told[0].Error() != "the guest runs on node b" {
-			t.Errorf("reported: %v", told)
+		if refused := n.conditions.Refused(); len(refused) != 1 || refused[0].Error() != "the guest runs on node b" {
+			t.Errorf("reported: %v", refused)
 		}
 		must(t, n.Check(pod("b")))
 	})

@@ -24,17 +24,17 @@ func (r *report) summary() {
 	for u := range r.running { // cut off with go test itself
 		r.failUnfinished(u.pkg)
 	}
-	told := slices.DeleteFunc(slices.Clone(r.failures), r.saysNothing)
-	slices.SortStableFunc(told, func(a, b failure) int { return cmp.Compare(b.reasons(), a.reasons()) })
-	if len(told) == 0 {
+	shown := slices.DeleteFunc(slices.Clone(r.failures), r.saysNothing)
+	slices.SortStableFunc(shown, func(a, b failure) int { return cmp.Compare(b.reasons(), a.reasons()) })
+	if len(shown) == 0 {
 		return
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%d tests ran. What failed:\n", r.tests)
-	for i, f := range told {
+	for i, f := range shown {
 		text := f.gist()
 		if b.Len()+len(text) > summaryBytes && i > 0 {
-			fmt.Fprintf(&b, "--- and %d more, which stand above: %s\n", len(told)-i, names(told[i:]))
+			fmt.Fprintf(&b, "--- and %d more, which stand above: %s\n", len(shown)-i, names(shown[i:]))
 			break
 		}
 		b.WriteString(text)
